@@ -18,16 +18,16 @@ MOST_DIFFERENCES = 5  # named in a message; there may be many more
 ABSENT = "none"
 Item = TypeVar("Item")
 Given = TypeVarTuple("Given")
-Group = dist.ProcessGroup | None  # None: the world's group, of the thread that trains
+Group = dist.ProcessGroup | None  # None: the world's group, used by the thread that trains
 
 
 def collective_device(group: Group = None) -> torch.device:
-    """Returns the device on which the group's backend takes tensors."""
+    """Returns the device of the tensors that the group's backend sends."""
     return torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
 
 
 def sum_on(values: Sequence[float] | Tensor, device: torch.device) -> Tensor:
-    """Sums elementwise over the world, in float64 on `device`, without waiting: [n] -> [n]."""
+    """Sums values [n] over all ranks, in float64 on `device`, without waiting. Collective."""
     total = uploaded(torch.as_tensor(values, dtype=torch.float64), device)
     if dist.get_world_size() > 1:
         with waiting():
@@ -36,14 +36,14 @@ def sum_on(values: Sequence[float] | Tensor, device: torch.device) -> Tensor:
 
 
 def all_sum(values: Sequence[float] | Tensor, device: torch.device) -> Tensor:
-    """Sums elementwise over the world, in float64 on the CPU: [n] -> [n]."""
+    """Sums values [n] over all ranks; returns float64 on the CPU. Collective."""
     total = sum_on(values, device)
     with waiting():
         return total.cpu()
 
 
 def all_max(values: Sequence[float], device: torch.device, group: Group = None) -> Tensor:
-    """Takes the elementwise maximum over the group, in float64 on the CPU: [n] -> [n]."""
+    """Returns the elementwise maximum of values [n] over the group's ranks, float64 on the CPU."""
     largest = torch.as_tensor(values, dtype=torch.float64)
     if dist.get_world_size(group) == 1:
         return largest
@@ -54,7 +54,7 @@ def all_max(values: Sequence[float], device: torch.device, group: Group = None) 
 
 
 def gather_items(item: Item, group: Group = None) -> list[Item]:
-    """Gathers every rank's (small, picklable) item, by rank."""
+    """Returns every rank's (small, picklable) item, by rank. Collective in the group."""
     items: list[Item | None] = [None] * dist.get_world_size(group)
     with _waiting(group):
         dist.all_gather_object(items, item, group)
@@ -62,7 +62,7 @@ def gather_items(item: Item, group: Group = None) -> list[Item]:
 
 
 def gather_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Concatenates the rows of all ranks of `group`: [n, C] -> [sum of n, C]."""
+    """Concatenates the rows of all ranks of `group`: [n, C] -> [sum of n, C]. Collective."""
     size = dist.get_world_size(group)
     count = torch.tensor([rows.shape[0]], device=rows.device)
     counts = [torch.empty_like(count) for _ in range(size)]
@@ -79,8 +79,8 @@ def gather_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def attempted(call: Callable[[], Item]) -> Future[Item]:
-    """Returns the outcome of `call`. If it meets bad input, the error is raised where the result is
-    asked for, such as in `together`, once ranks have met.
+    """Calls `call`, and returns its result or InputError as a Future. The error is raised where the
+    result is read, for instance in `together`, once all ranks have arrived there.
     """
     outcome: Future[Item] = Future()
     try:
@@ -91,10 +91,10 @@ def attempted(call: Callable[[], Item]) -> Future[Item]:
 
 
 def together(call: Callable[[*Given], Item], *given: *Given, group: Group = None) -> Item:
-    """Calls `call` on every rank; if any meets bad input, all raise the same error. Collective.
+    """Calls `call` on every rank; if one raises InputError, all raise the same one. Collective.
 
-    group: a group of all ranks for use in a thread, which must not share the world's own. Raises
-    InputError if a rank met bad input; it names the first such rank, unless all did.
+    group: a group of all ranks for use in a thread, which must not share the world's own. The
+    InputError is the first failing rank's, and names that rank unless all ranks failed.
     """
     result, error = None, None
     try:
@@ -140,5 +140,5 @@ def on_first_rank(call: Callable[[*Given], Item], *given: *Given) -> Item:
 
 
 def _waiting(group: Group) -> AbstractContextManager[None]:
-    """Marks waiting in the thread that trains, in no other: a process is in one place."""
+    """Marks the thread that trains as waiting; does nothing for a group of another thread."""
     return waiting() if group is None else nullcontext()

@@ -1,7 +1,7 @@
-"""The halo exchange: owned rows travel out, and their gradients travel back.
+"""The halo exchange: forward sends owned rows, backward returns the gradients of halo rows.
 
-A rank has one or more sectors of an event. Rows that one of them owns and another one has as halo
-are copied; rows of other ranks come in one collective operation for all of its sectors.
+A rank has one or more sectors of an event. Halo rows owned by another sector of the same rank are
+copied; rows of other ranks come in one collective operation for all of its sectors.
 
 Shapes: N rows of a sector (n_owned owned, then halo), H features, S rows sent, K rows kept.
 """
@@ -22,8 +22,8 @@ from bigtrk.tracing import waiting
 
 
 class Piece(NamedTuple):
-    """Consecutive halo rows of a sector: `length` rows from `start` on, among those that this rank
-    `kept`, or else among those that it received.
+    """Consecutive halo rows of a sector: rows `start` to `start` + `length` of the rows that this
+    rank `kept` or, if not `kept`, of the rows that it received.
     """
 
     kept: bool
@@ -33,13 +33,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class HaloPlan:
-    """The rows that a rank's sectors send and receive, rank by rank of the event's group.
+    """The rows that a rank's sectors send and receive, grouped by rank.
 
     packed [S + K] int64: rows of the sectors' owned nodes, numbered one sector after another. The S
     rows to send come first, grouped by receiving rank as `send_splits` counts them; then the K rows
-    kept for sectors of this rank. recv_splits: received rows by rank. halos: for each sector the
-    pieces of its halo, in order. group: the ranks that share the event; None if this rank has all
-    of it. overlaps: layers that can do so compute while rows travel.
+    kept for sectors of this rank. recv_splits: number of rows received from each rank. halos: the
+    pieces of each sector's halo, in order. group: the ranks that share the event; None if this rank
+    has all of it. overlaps: whether layers that can compute while rows travel do so.
     """
 
     packed: Tensor
@@ -51,13 +51,13 @@ class HaloPlan:
     overlaps: bool = False
 
     def __call__(self, owned: list[Tensor]) -> list[Tensor]:
-        """Appends the fresh halo rows of each sector: [n_owned, H] -> [N, H]; differentiable."""
+        """Appends halo rows to each sector: [n_owned, H] -> [N, H]; differentiable. Collective."""
         nodes, arrival = self.begin(owned)
         arrival.wait()
         return nodes
 
     def begin(self, owned: list[Tensor]) -> tuple[list[Tensor], Arrival]:
-        """Appends room for the halo rows of each sector, which come with the arrival."""
+        """Starts the exchange; returns rows [N, H] whose halo is filled when the Arrival ends."""
         with torch.no_grad():
             rows = owned[0] if len(owned) == 1 else torch.cat(owned)
             packed, n_sent = rows.index_select(0, self.packed), sum(self.send_splits)
@@ -73,7 +73,7 @@ class HaloPlan:
         return nodes, arrival
 
     def swap(self, rows: Tensor, to: tuple[int, ...], of: tuple[int, ...]) -> Tensor:
-        """Sends rows split by `to`, and returns rows split by `of`."""
+        """Sends rows split by `to`; waits for rows split by `of`, and returns these."""
         received, work = self._send(rows.contiguous(), to, of)
         self.wait_for(work)
         return received
@@ -86,8 +86,8 @@ class HaloPlan:
     def _send(
         self, rows: Tensor, to: tuple[int, ...], of: tuple[int, ...]
     ) -> tuple[Tensor, dist.Work | None]:
-        """Sends rows split by `to`; returns room for those that come, split by `of`, and the work
-        that brings them.
+        """Starts to send rows split by `to`; returns the buffer for received rows, split by `of`,
+        and the work to wait for.
         """
         if self.group is None:
             return rows, None
@@ -99,7 +99,7 @@ class HaloPlan:
         return received, work
 
     def with_empty(self, n: int) -> "HaloPlan":
-        """Appends `n` sectors without rows.
+        """Returns this plan with `n` more sectors, which have no rows.
 
         They take part in the exchange, too. ZeRO-2 averages gradients in the order in which the
         backward pass makes them. All ranks need the same order, and so the same autograd graph.
@@ -108,16 +108,16 @@ class HaloPlan:
 
 
 def no_halo(world: World) -> HaloPlan:
-    """Plans the exchange of a sector that is alone in its event, or trained as if it were.
-    `with_empty` adds empty sectors to the plan.
+    """Makes the plan of a sector without halo: a whole event, or a sector trained as if it were
+    one. `with_empty` adds empty sectors to the plan.
     """
     none = torch.zeros(0, dtype=torch.int64, device=world.device)
     return HaloPlan(none, (), (), ((),), None, world.stopwatch)
 
 
 def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:
-    """Plans the exchanges of a rank's sectors of an event with each other, and with those of the
-    other ranks of the `ranks` that share it; each has a `group` of sectors (graphs/sector.py).
+    """Makes the plan by which a rank's sectors of an event exchange rows with each other and with
+    the other `ranks` - 1 ranks that share it; each has a `group` of sectors (graphs/sector.py).
     """
     parts = sectors[0].parts
     rank_of = [part * ranks // parts for part in range(parts)]
@@ -137,8 +137,8 @@ def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:
 
 
 def _outgoing(sectors: Sequence[Sector], rank_of: list[int]) -> list[Tensor]:
-    """Lists the rows of the sectors' owned ones that each rank asks for, this one too: one sector's
-    after another's, in each by the asking sector.
+    """Lists, for each rank (this one, too), the rows of owned nodes that it asks for: one of our
+    sectors after another, and within each by the asking sector.
     """
     asked: list[list[Tensor]] = [[] for _ in range(rank_of[-1] + 1)]
     first = 0
@@ -152,8 +152,8 @@ def _outgoing(sectors: Sequence[Sector], rank_of: list[int]) -> list[Tensor]:
 def _incoming(
     sectors: Sequence[Sector], rank_of: list[int]
 ) -> tuple[tuple[tuple[Piece, ...], ...], tuple[int, ...]]:
-    """Returns the pieces of each sector's halo, which comes by its owner, in the order in which
-    `_outgoing` sends; and the rows received by rank.
+    """Returns the pieces of each sector's halo, ordered by owner as `_outgoing` sends them; and the
+    number of rows received from each rank.
     """
     here, start = rank_of[sectors[0].part], {False: 0, True: 0}
     recv_splits = [0] * (rank_of[-1] + 1)
@@ -183,8 +183,8 @@ def _joined_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
 
 
 class PendingHalo:
-    """Halo rows on their way to `nodes` [N, H] of each sector: those `received`, when `work` is
-    done, and those `kept`.
+    """Halo rows that still have to be written into `nodes` [N, H] of each sector: the `received`
+    rows, once `work` is done, and the `kept` rows.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class _Exchange(torch.autograd.Function):
 def _of_halos(
     plan: HaloPlan, n_owned: Sequence[int], gradients: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Puts the gradients of halo rows in the order in which the rows were received, or kept."""
+    """Returns the gradients of received and of kept halo rows, in the order of these rows."""
     found: dict[bool, list[tuple[int, Tensor]]] = {False: [], True: []}
     for gradient, n, pieces in zip(gradients, n_owned, plan.halos, strict=True):
         halos = gradient[n:].split([piece.length for piece in pieces])

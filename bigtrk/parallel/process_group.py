@@ -1,10 +1,10 @@
-"""The world's process group, from the ranks' meeting until the last has left.
+"""The world's process group, from the ranks' meeting until the last rank has left.
 
-A meeting takes a bounded time, after which the missing ranks are named: each rank checks in at a
-store of rank 0's, whose port it gets from the rendezvous, and waits as long as others come.
+A meeting takes a bounded time, after which missing ranks are named. Each rank checks in at a store
+of rank 0, whose port it gets from the rendezvous, and waits as long as other ranks arrive.
 
-No operation on the store of a stopped process returns, whatever its timeout (torch 2.13), so a
-thread does them. It looks first whether anything listens at an address: otherwise torch prints.
+An operation on the store of a stopped process never returns, whatever its timeout (torch 2.13), so
+a thread does it. It first tests whether anything listens at the address: otherwise torch prints.
 """
 
 import gc
@@ -42,9 +42,9 @@ FIRST, WORLD, COUNT, END = "first", "world", "count", "end"
 
 @contextmanager
 def process_group(ranks: Ranks, patience: Patience = Patience()) -> Iterator[None]:  # noqa: B008
-    """Holds the world's process group (nccl on accelerators, gloo on CPUs) while the block runs.
-    Several ranks are watched from their meeting on. On CPUs, other threads get one core each.
-    Raises RankError if the ranks do not meet.
+    """Holds the world's process group (nccl on accelerators, gloo on CPUs) while the block runs. A
+    watchdog watches several ranks from their meeting on. On CPUs, other threads get one core each.
+    Raises RankError if the ranks do not meet. Collective.
     """
     on_cuda = ranks.device.type == "cuda"
     with ExitStack() as group:
@@ -91,8 +91,8 @@ def close_process_group() -> None:
 
 def meet(ranks: Ranks, seconds: float) -> Met:
     """Waits for all ranks at MASTER_ADDR and MASTER_PORT. Collective. Raises RankError if no other
-    rank came in time, ranks differ in WORLD_SIZE or have the same RANK, or another program has the
-    port.
+    rank arrived for `seconds`, if ranks differ in WORLD_SIZE or have the same RANK or GPU, or if
+    another program has the port.
     """
     meeting = _Meeting(ranks, seconds)
     threading.Thread(target=meeting.attend, name="meeting", daemon=True).start()
@@ -109,7 +109,7 @@ def meet(ranks: Ranks, seconds: float) -> Met:
 
 def agent_store() -> Store | None:
     """Opens the store of torchrun's agent, which outlives its ranks; None under other launchers.
-    Raises DistError if the agent is gone.
+    Raises DistError if the agent does not answer.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True):
         return None
@@ -118,14 +118,14 @@ def agent_store() -> Store | None:
 
 
 def card_of(ranks: Ranks) -> str:
-    """Names a rank's GPU, "" on CPUs. One number may mean several GPUs to a host's ranks."""
+    """Returns the key of a rank's GPU, its UUID, "" on CPUs: ranks may number GPUs differently."""
     on_cuda = ranks.device.type == "cuda"
     return f"card {torch.cuda.get_device_properties(ranks.device).uuid}" if on_cuda else ""
 
 
 class _Meeting:
-    """One rank's part in the meeting. seen: changes while others come. over: set when none has come
-    for too long. wrong: the meaning of an operation that fails or does not return.
+    """One rank's part in the meeting. seen: number of ranks that have arrived. over: set when no
+    rank has arrived for too long. wrong: the message if a store operation fails or does not return.
     """
 
     def __init__(self, ranks: Ranks, seconds: float) -> None:
@@ -143,7 +143,7 @@ class _Meeting:
         )
 
     def attend(self) -> None:
-        """Runs in a thread; the outcome is in `met`."""
+        """Runs the meeting in a thread; the result or error is in `met`."""
         try:
             self.met.set_result(self._attend())
         except dist.DistError as error:
@@ -177,7 +177,7 @@ class _Meeting:
             time.sleep(LOOK)
 
     def _open(self, store: Store) -> tuple[TCPStore, Beat]:
-        """Opens rank 0's store of beats; returns it and rank 0's own beat."""
+        """Opens rank 0's store of beats; returns the store and rank 0's own beat."""
         own, waits = Beat.now(0, 0), timedelta(seconds=self._seconds)
         beats = TCPStore(self._host, 0, None, True, waits, wait_for_workers=False)
         beats.set(WORLD, str(self._world))
@@ -237,7 +237,7 @@ class _Meeting:
         self._until(all_there, absence)
 
     def _until(self, look: Callable[[], bool], error: Callable[[], RankError | None]) -> None:
-        """Looks again and again; when the meeting is over, raises `error`, if there is one."""
+        """Calls `look` until it is true; once the meeting is over, raises the error of `error`."""
         while not look():
             found = error() if self.over.is_set() else None
             if found:
@@ -253,8 +253,8 @@ class _Meeting:
         )
 
     def _ended(self, beats: TCPStore, text: str) -> RankError:
-        """Ends the meeting with the text of whoever is first. Rank 0 waits until the others have
-        read it, since its store ends with it.
+        """Ends the meeting for all ranks; returns the error that the first rank to end it wrote.
+        Rank 0 first waits until the others have read it, since the store ends with rank 0.
         """
         told = beats.compare_set(END, "", text).decode()
         if self._rank == 0:

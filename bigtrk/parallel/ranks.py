@@ -1,4 +1,4 @@
-"""The ranks: the device of each, its part of its host, where they meet, and how they are named."""
+"""The ranks: each one's device, its share of its host, where ranks meet, and how they are named."""
 
 import os
 import re
@@ -12,16 +12,16 @@ from bigtrk.launchers import Place, find_place, whole
 from bigtrk.machine import cpu_info, memory_bytes, open_cores
 from bigtrk.process import give_back_large_blocks
 
-# The rest of a rank's memory is for what is not predicted: libraries, fragments, other processes.
+# The rest of a rank's memory is left for libraries, fragments and other processes.
 FILLED = 0.9
 _MOST_NAMED = 8
 _LAST_PORT = 65535
 _SET_PLACE = ("torchrun", "deepspeed")  # launchers, and users who set RANK by hand
-_STEPS_APART = 7919  # between the ports of two steps of a job; jobs that follow each other are 1
+_STEPS_APART = 7919  # ports between two steps of a job; consecutive jobs are 1 port apart
 
 
 class Ranks(Place):
-    """The place of this process, and its device."""
+    """The rank, world and host of this process, and its device."""
 
     @property
     def is_first(self) -> bool:
@@ -29,20 +29,20 @@ class Ranks(Place):
 
     @property
     def device(self) -> torch.device:
-        """Returns the accelerator of this rank where there is one, else the CPU."""
+        """The accelerator of this rank if there is one, else the CPU."""
         if torch.cuda.is_available():
             return torch.device("cuda", self.local_rank % torch.cuda.device_count())
         return torch.device("cpu")
 
 
 def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
-    """Finds the place of this process among the ranks, as `find_place` does."""
+    """Finds this process's rank, world and host, as `find_place` does."""
     return Ranks(**vars(find_place(environment)))
 
 
 def configure_process(ranks: Ranks) -> None:
-    """Gives this rank its share of the host's cores, large tensors huge pages, and matrix products
-    a fixed order of their sums.
+    """Gives this rank its share of the host's cores, gives large tensors huge pages, and makes
+    matrix products sum in a fixed order.
 
     Call it before the first tensor is made. Settings in the user's environment win.
     """
@@ -84,7 +84,7 @@ def cores_of_rank(
 
 
 def memory_of_rank(ranks: Ranks) -> float:
-    """Returns the bytes that this rank may fill: nine tenths of its accelerator's memory, or of its
+    """Returns how many bytes this rank may fill: nine tenths of its accelerator's memory, or of its
     share of the host's.
     """
     if ranks.device.type == "cuda":
@@ -93,7 +93,7 @@ def memory_of_rank(ranks: Ranks) -> float:
 
 
 def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Translates any launcher's variables to those that torch.distributed and DeepSpeed read.
+    """Returns the variables that torch.distributed and DeepSpeed read, made from any launcher's.
     Raises RankError if the environment does not say where several ranks meet, or the port is
     impossible.
     """
@@ -130,7 +130,7 @@ def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[s
 
 
 def _port(ranks: Ranks, environment: Mapping[str, str]) -> int:
-    """Returns a port that two jobs, two steps of a job and two mpirun on one node do not share."""
+    """Returns a port that differs between jobs, steps of a job, and mpirun launches on one node."""
     job = whole({"SLURM_JOB_ID": "0", **environment}, "SLURM_JOB_ID")
     if ranks.launcher == "srun":
         job += _STEPS_APART * whole({"SLURM_STEP_ID": "0", **environment}, "SLURM_STEP_ID")
@@ -141,7 +141,7 @@ def _port(ranks: Ranks, environment: Mapping[str, str]) -> int:
 
 
 def named(ranks: Iterable[int]) -> str:
-    """Writes ascending `ranks` for people: "rank 3", "ranks 0-2, 7"."""
+    """Returns the text for ascending `ranks`: "rank 3", "ranks 0-2, 7"."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:

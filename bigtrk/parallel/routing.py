@@ -1,7 +1,7 @@
 """The routes of a step: the sectors that each rank computes in each micro-step.
 
-They are a function of the step's events, of their predicted costs and of the world size alone, so
-every rank computes the same routes and no rank needs to be told.
+Routes depend only on the step's events, their predicted costs and the world size, so every rank
+computes the same routes without communication.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,14 +20,14 @@ _BOUNDS = 16
 
 
 class Cut(NamedTuple):
-    """An event in `parts` sectors, spread over `ranks` ranks as evenly as can be."""
+    """An event cut into `parts` sectors, spread over `ranks` ranks as evenly as can be."""
 
     parts: int
     ranks: int
 
     @property
     def most_on_a_rank(self) -> int:
-        """Returns the number of sectors of the rank with most of them."""
+        """The largest number of sectors on a rank."""
         return -(-self.parts // self.ranks)
 
 
@@ -36,8 +36,8 @@ WHOLE = Cut(1, 1)
 
 @dataclass(frozen=True)
 class Assignment:
-    """The sectors `held`, ascending, of the `parts` of event number `event`. All parts together are
-    held by `ranks` ranks from `first_rank` on.
+    """The sectors `held` (ascending) by one rank, out of `parts` sectors of event number `event`.
+    Ranks `first_rank` to `first_rank` + `ranks` - 1 together hold all of them.
 
     If an event is trained in mini-batches, a part is one of them: a sector or wedge on `first_rank`
     alone, or a mini-batch of ShaDow, of which every rank has a share (then first_rank is 0).
@@ -51,7 +51,7 @@ class Assignment:
 
     @property
     def part(self) -> int:
-        """Returns the first of the parts, which is the only one of a mini-batch."""
+        """The first of the held parts; a mini-batch has only this one."""
         return self.held[0]
 
 
@@ -63,7 +63,7 @@ MicroStep = Sequence[Assignment | None]
 class RoutedEvent:
     """Event number `event`, cut as `cut`, predicted to take `seconds`.
 
-    part: if parts are trained without each other, the one part of `cut` that this task is.
+    part: if sectors are trained separately, the number of the one sector that this task trains.
     """
 
     event: int
@@ -76,7 +76,7 @@ class RoutedEvent:
         return self.cut.ranks if self.part is None else 1
 
     def assignments(self, first_rank: int) -> list[Assignment]:
-        """Lists the sectors of each of its ranks, from `first_rank` on."""
+        """Returns the assignment of each of the event's ranks, `first_rank` first."""
         parts, ranks = self.cut
         held = (
             [group(i, ranks, parts) for i in range(ranks)] if self.part is None else [[self.part]]
@@ -86,7 +86,7 @@ class RoutedEvent:
 
 @dataclass(frozen=True)
 class Layout:
-    """A step laid over the ranks. loads [W]: seconds until each rank is done. seconds: until all
+    """A step laid out over W ranks. loads [W]: seconds until each rank is done. seconds: until all
     ranks are done.
     """
 
@@ -96,24 +96,24 @@ class Layout:
 
     @property
     def imbalance(self) -> float:
-        """Returns the most loaded rank's seconds over the mean."""
+        """The largest load of a rank over the mean load."""
         return float(self.loads.max() / self.loads.mean()) if self.loads.any() else 1.0
 
     @property
     def sectors_in_turn(self) -> int:
-        """Counts the sectors that a rank trains one after another: in each micro-step the most."""
+        """The sectors computed one after another: the most on a rank, summed over micro-steps."""
         held = ([len(share.held) for share in row if share] for row in self.micro_steps)
         return sum(max(of_ranks, default=1) for of_ranks in held)
 
 
 @dataclass(frozen=True)
 class Router:
-    """Lays steps over `world_size` ranks.
+    """Lays steps out over `world_size` ranks.
 
-    seconds: by event, the predicted seconds for each cut in which it may be trained. lockstep: true
-    if ranks wait for each other in every micro-step, as with an engine that gathers sharded
-    weights, and not only at the end. apart: true if sectors are trained without each other. Then
-    each is laid by itself, on one rank, and `seconds` are those of one sector.
+    seconds: for each event, the predicted seconds of each possible cut. lockstep: true if ranks
+    wait for each other in every micro-step, as with an engine that gathers sharded weights, and not
+    only at the end. apart: true if sectors are trained separately. Then each sector is laid out by
+    itself, on one rank, and `seconds` are those of one sector.
     """
 
     seconds: Sequence[Mapping[Cut, float]]
@@ -123,13 +123,13 @@ class Router:
 
     @property
     def num_ranks(self) -> list[int]:
-        """Lists all numbers of ranks that an event may be laid over."""
+        """All numbers of ranks over which an event may be laid, ascending."""
         if self.apart:
             return [1]
         return sorted({cut.ranks for choices in self.seconds for cut in choices})
 
     def route(self, events: Sequence[int]) -> list[MicroStep]:
-        """Returns the micro-steps of `layout`."""
+        """Returns the micro-steps of the fastest layout of `events`."""
         return self.layout(events).micro_steps
 
     def layout(self, events: Sequence[int]) -> Layout:
@@ -145,7 +145,7 @@ class Router:
         return min(layouts, key=lambda layout: layout.seconds)
 
     def _bounded(self, events: Sequence[int], bound: float) -> Layout:
-        """Lays out each event over the fewest ranks that end within `bound`."""
+        """Lays each event over the fewest ranks that compute it within `bound` seconds."""
         tasks = []
         for event in events:
             choices = self.seconds[event]
@@ -165,21 +165,21 @@ def usable_parts(stored: int, world_size: int) -> int:
 
 
 def possible_parts(stored: int, world_size: int) -> list[int]:
-    """Lists, ascending, numbers of ranks an event cut into `stored` sectors may be laid over."""
+    """Lists, ascending, the numbers of ranks over which `stored` sectors may be laid."""
     most = usable_parts(stored, world_size)
     return sorted({1 << i for i in range(most.bit_length())} | {most})
 
 
 def finer_cuts(stored: int, world_size: int) -> list[Cut]:
-    """Lists the cuts of an event stored in `stored` sectors with several sectors on a rank."""
+    """Lists the cuts of an event of `stored` sectors that put several sectors on a rank."""
     numbers = {*possible_parts(world_size, world_size)}
     cuts = {even_cut(k, ranks) for k in possible_parts(stored, stored) for ranks in numbers}
     return sorted(cut for cut in cuts if cut.ranks < cut.parts)
 
 
 def even_cut(parts: int, world_size: int) -> Cut:
-    """Returns the cut into `parts` sectors that ends soonest; of several, the one over the fewest
-    ranks.
+    """Returns the cut into `parts` sectors with the fewest sectors on a rank; among such cuts, the
+    one over the fewest ranks.
     """
     most = -(-parts // world_size)  # sectors on a rank
     return Cut(parts, -(-parts // most))
@@ -191,7 +191,7 @@ def as_stored(
     lockstep: bool = False,
     several: bool = False,
 ) -> Router:
-    """Makes a router of events, given by (stored sectors, edges), over as many ranks as possible.
+    """Makes a router over as many ranks as possible. sizes: stored sectors and edges of each event.
 
     several: if an event has more sectors than there are ranks, a rank holds several; otherwise
     these are merged into one.
@@ -206,7 +206,7 @@ def as_stored(
 
 
 def lay_out(tasks: Iterable[RoutedEvent], world_size: int, lockstep: bool = False) -> Layout:
-    """Gives each task, widest and then longest first, the aligned ranks that are free first.
+    """Places tasks, widest and then longest first, each on the aligned ranks that are free soonest.
 
     In `lockstep` it prefers ranks with the fewest micro-steps, so that tasks of like length share a
     micro-step.
@@ -228,7 +228,7 @@ def lay_out(tasks: Iterable[RoutedEvent], world_size: int, lockstep: bool = Fals
 
 
 class _Board:
-    """Micro-steps being filled. `longest`: seconds of the longest task of each."""
+    """The micro-steps being filled. longest: seconds of the longest task in each micro-step."""
 
     def __init__(self, world_size: int) -> None:
         self.micro_steps: list[list[Assignment | None]] = []
@@ -237,7 +237,7 @@ class _Board:
         self._used = np.zeros(world_size, dtype=np.int64)
 
     def free(self, first: int, ranks: int, lockstep: bool) -> float:
-        """Returns when `ranks` ranks from `first` are free: in micro-steps or in seconds."""
+        """Returns when `ranks` ranks from `first` on are free: in micro-steps or in seconds."""
         return float((self._used if lockstep else self.loads)[first : first + ranks].max())
 
     def place(self, task: RoutedEvent, first: int) -> None:

@@ -1,4 +1,4 @@
-"""The `engine` and `optimizer` sections of the configuration, and which engines there are."""
+"""The `engine` and `optimizer` sections of the configuration, and the names of the engines."""
 
 from typing import Literal, Self, get_args
 
@@ -7,13 +7,13 @@ from pydantic import Field, model_validator
 from bigtrk.config import Settings
 from bigtrk.parallel.engines.spec import EngineSpec, Sharding, engine_spec
 
-# The modules of engines/, ever more sharded; each has the SPEC of its engine.
+# The modules of engines/, from least to most sharded; each has the SPEC of its engine.
 EngineName = Literal["ddp", "fsdp2", "deepspeed"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 
 class EngineSettings(Settings):
-    """The engine, by which ranks share the model."""
+    """The engine that replicates or shards the model over ranks."""
 
     name: EngineName = "ddp"
     """`ddp`: a replica on each rank. `deepspeed`: ZeRO as `ds_config` says. `fsdp2`: sharded over
@@ -31,8 +31,8 @@ class EngineSettings(Settings):
         return engine_spec(self.name)
 
     def sharding(self, ranks: int) -> Sharding:
-        """Returns what this engine divides over `ranks` ranks. Raises InputError if the DeepSpeed
-        file cannot be read.
+        """Returns how this engine divides its state over `ranks` ranks. Raises InputError if the
+        DeepSpeed file cannot be read.
         """
         return self.spec.sharding(self, ranks)
 

@@ -1,10 +1,10 @@
-"""The watchdog ends a run in which a rank stalls, and says which one and where it was last.
+"""The watchdog ends a run in which a rank stalls, and names that rank and its last operation.
 
-Each rank writes a beat into a store every second and reads that of the next rank, so the work does
-not grow with the number of ranks. The store is rank 0's. A rank that finds the next one silent
-reads all beats, prints the verdict and leaves it in the store for the others, which end, too; so
-does rank 0 if no rank moves. Main threads are in collectives that nothing interrupts, so processes
-just exit.
+Each rank writes a beat into a store every second and reads the beat of the next rank, so the work
+does not grow with the number of ranks. The store is rank 0's. A rank that finds the next one silent
+reads all beats, prints the verdict and leaves it in the store for the other ranks, which then end,
+too; rank 0 does the same if no rank moves. Main threads are in collectives that nothing interrupts,
+so processes just exit.
 """
 
 import faulthandler
@@ -33,18 +33,18 @@ from bigtrk.tracing import is_waiting, moves, place
 BEAT = 1.0  # s
 ANSWERS = 3 * BEAT  # within which a store answers
 LATER = 10 * BEAT  # by then all ranks have noticed
-NOTED = 1 / 3  # of the patience with a silent rank, after which listeners are notified
-BETWEEN_NOTES = 4  # looks, between which a rank that lives has answered
+NOTED = 1 / 3  # share of the patience with a silent rank after which listeners are notified
+BETWEEN_NOTES = 4  # looks between two notes; a living rank has answered by then
 VERDICT, LEFT = "verdict", "left"
 STALLED = 1  # exit status
-LONGEST = 2.0  # s; asking a device that hangs may not return
-_c10d: Any = _distributed_c10d  # whose stubs lack the recorder
+LONGEST = 2.0  # s for a flight record; a device that hangs may never return it
+_c10d: Any = _distributed_c10d  # its type stubs lack the flight recorder
 
 
 @dataclass(frozen=True)
 class Patience:
-    """The patience with ranks, in seconds. silent: with one that says nothing or, before all have
-    met, while no other rank comes. stalled: with one that stays in the same operation.
+    """The limits of patience with ranks, in seconds. silent: without a beat or, before all have
+    met, without another rank arriving. stalled: with a rank that stays in the same operation.
     """
 
     silent: float = 30.0
@@ -53,8 +53,8 @@ class Patience:
 
 @dataclass
 class Still:
-    """Counts the seconds for which a value has been the same. A look at it adds at most one beat:
-    if this process was itself stopped, such as a suspended job's, it was not looking.
+    """Counts the seconds for which a value stays the same. A look adds at most one beat: a process
+    that was itself stopped, as in a suspended job, was not looking meanwhile.
     """
 
     value: Any = None
@@ -83,7 +83,7 @@ class Beat(BaseModel, frozen=True):
 
     @staticmethod
     def now(number: int, still: float) -> "Beat":
-        """Returns this process's beat."""
+        """Makes this process's beat."""
         return Beat(
             number=number,
             still=still,
@@ -102,13 +102,13 @@ class Beat(BaseModel, frozen=True):
 
 
 def key_of(rank: int) -> str:
-    """Returns the key of a rank's newest beat in the store."""
+    """Returns the store's key for the newest beat of `rank`."""
     return f"rank {rank}"
 
 
 class Verdict(BaseModel, frozen=True):
-    """The reason why the run must end. stalled: the ranks at fault. silent: the processes, as
-    (host, process), of those that do not answer. found_by: the rank that found it.
+    """The reason why the run must end. stalled: the ranks at fault. silent: the processes (host,
+    number) of ranks that do not answer. found_by: the rank that found it.
     """
 
     text: str
@@ -126,7 +126,7 @@ _folders: list[Path] = []
 
 
 def silence(silent: Mapping[int, Beat], others: Mapping[int, Beat], seconds: float) -> Verdict:
-    """Makes the verdict on ranks that say nothing, from the last beat of each."""
+    """Makes the verdict on silent ranks, from the last beat of each."""
     said = _listed(silent, f"has been silent for {seconds:.0f} s, last seen")
     processes = tuple((beat.host, beat.process) for beat in silent.values())
     return Verdict(text=f"{said}. {_summary(others)}", stalled=tuple(silent), silent=processes)
@@ -141,7 +141,7 @@ def stall(beats: Mapping[int, Beat], seconds: float) -> Verdict:
 
 
 def late(beats: Mapping[int, Beat], silent: Mapping[int, Beat], seconds: float) -> Verdict | None:
-    """Makes an early verdict on ranks that keep others waiting: the `silent` ones, and those that
+    """Makes an early verdict on ranks that keep others waiting: the `silent` ranks, and ranks that
     stay in one operation for `seconds` without waiting. None if there are none, or nobody waits.
     """
     answer = {rank: beat for rank, beat in beats.items() if rank not in silent}
@@ -159,7 +159,7 @@ def _listed(beats: Mapping[int, Beat], what: str) -> str:
 
 
 def _summary(beats: Mapping[int, Beat]) -> str:
-    """Lists ranks by place: there may be hundreds."""
+    """Lists ranks by place, since there may be hundreds."""
     by_place: dict[str, list[int]] = {}
     for rank, beat in beats.items():
         by_place.setdefault(beat.place, []).append(rank)
@@ -173,7 +173,7 @@ def _summary(beats: Mapping[int, Beat]) -> str:
 
 @dataclass(frozen=True)
 class Met:
-    """The outcome of a meeting. store: the rendezvous's, for the process group. beats: rank 0's own
+    """The result of a meeting. store: the rendezvous's, for the process group. beats: rank 0's own
     store, to which every rank has written a first beat. first: rank 0's first beat.
     """
 
@@ -186,9 +186,8 @@ class Watchdog:
     """Watches several ranks inside its with block, after they have `met`. Leaving the block is
     collective, except for a rank that alone met an error.
 
-    A rank that says nothing for `patience.silent` ends the run; so does one that stays in the same
-    operation for `patience.stalled`. In either case the rank that judges must not have moved for as
-    long: it waits.
+    A rank without a beat for `patience.silent` ends the run; so does a rank that stays in the same
+    operation for `patience.stalled`. A rank judges others only after it has waited for as long.
     """
 
     def __init__(self, ranks: Ranks, met: Met, patience: Patience) -> None:
@@ -221,7 +220,7 @@ class Watchdog:
             thread.join(LATER)
 
     def _beat(self) -> None:
-        """Runs in a thread, which a stopped store keeps waiting."""
+        """Writes and reads beats in a thread of its own, since a stopped store blocks it."""
         try:
             while not self._left.wait(BEAT):
                 self._round += 1
@@ -235,7 +234,7 @@ class Watchdog:
             self._lost = True
 
     def _leave(self) -> None:
-        """Keeps rank 0's store until the others have looked at it for the last time."""
+        """Keeps rank 0's store until the other ranks have looked at it for the last time."""
         left, end = self._store.add(LEFT, 1), time.monotonic() + ANSWERS
         if self._rank == 0 and self._agreed:
             while left < self._world and time.monotonic() < end:
@@ -256,7 +255,7 @@ class Watchdog:
                 self._end(verdict)
 
     def _find(self) -> Verdict | None:
-        """Returns the verdict, if there is one, after printing it and telling the others."""
+        """Returns the verdict, if there is one, after printing it and sending it to the others."""
         own, rounds = self._own.look(moves()), self._rounds.look(self._round)
         voice = self._voice.look(self._seen and self._seen.number)
         if rounds >= BEAT:  # asking a store that has stopped would keep this thread waiting, too
@@ -270,7 +269,7 @@ class Watchdog:
         return None
 
     def _note(self) -> None:
-        """Notifies listeners of ranks that keep others waiting, and when they go on."""
+        """Notifies listeners of ranks that keep others waiting, and when these go on again."""
         after = NOTED * self._silent
         beats = self._all() if self._own.seconds >= after else {}
         found = late(beats, _silent(self._last, beats), after)
@@ -280,8 +279,8 @@ class Watchdog:
         self._noted = found is not None
 
     def _store_is_silent(self) -> Verdict:
-        """Makes the verdict on rank 0. No rank can be notified: all find out, and only the rank
-        that hears rank 0's beats prints it.
+        """Makes the verdict on rank 0. No rank can be notified: each finds out itself, and only the
+        rank that hears rank 0's beats prints it.
         """
         last = self._seen if self._next == 0 and self._seen else self._first
         verdict = silence(
@@ -294,7 +293,7 @@ class Watchdog:
         return verdict.model_copy(update={"silent": ()}) if self._lost else verdict
 
     def _silence(self) -> Verdict | None:
-        """Sends the verdict on all ranks that are silent now; None if the next one speaks again."""
+        """Sends the verdict on all silent ranks; returns None if the next rank answers again."""
         before = self._all()
         self._left.wait(ANSWERS)
         after = self._all()
@@ -309,7 +308,7 @@ class Watchdog:
         return {rank: Beat.model_validate_json(beat) for rank, beat in enumerate(found)}
 
     def _tell(self, verdict: Verdict) -> Verdict:
-        """Sends the others the verdict; the first rank to do so prints it."""
+        """Sends the others the verdict; returns the first verdict sent, which its sender prints."""
         found = verdict.model_copy(update={"found_by": self._rank}).model_dump_json()
         told = Verdict.model_validate_json(self._store.compare_set(VERDICT, "", found))
         if told.found_by == self._rank:
@@ -330,7 +329,7 @@ class Watchdog:
 
 
 def _silent(before: Mapping[int, Beat], after: Mapping[int, Beat]) -> dict[int, Beat]:
-    """Returns the ranks that gave no new beat between two looks."""
+    """Returns the last beats of ranks that gave no new beat between two looks."""
     return {rank: b for rank, b in after.items() if rank in before and b == before[rank]}
 
 
@@ -345,8 +344,8 @@ def _print(verdict: Verdict) -> None:
 
 @contextmanager
 def listening(listener: Told) -> Iterator[None]:
-    """Notifies `listener` of ranks that stall while the block runs. An OSError or InputError that
-    it raises does not reach the training.
+    """Notifies `listener` of ranks that stall while the block runs. An OSError or InputError from
+    `listener` does not reach the training.
     """
     _listeners.append(listener)
     try:
@@ -378,7 +377,7 @@ def tell(verdict: Verdict | None, ends: bool = False) -> None:
 @contextmanager
 def records_in(folder: Path) -> Iterator[None]:
     """Makes ranks that stall inside the block write flight records into `folder`, one file each:
-    which collectives they began lately, and which of those have ended.
+    which collectives they began lately, and which of these have ended.
     """
     _folders.append(folder)
     try:
@@ -388,7 +387,7 @@ def records_in(folder: Path) -> Iterator[None]:
 
 
 def write_record(rank: int) -> None:
-    """Writes this rank's flight record, if there is a place for it and it can be had soon."""
+    """Writes this rank's flight record, if a folder is set and torch gives the record soon."""
     if not _folders:
         return
     path = _folders[-1] / f"rank{rank}"  # torchfrtrace reads the number at the end

@@ -1,4 +1,4 @@
-"""A rank's view of the job: itself, its groups of ranks, its stopwatch and its peak memory."""
+"""A rank's view of the job: its own rank, groups of ranks, stopwatch and peak memory."""
 
 import resource
 import time
@@ -16,15 +16,15 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.tracing import traced
 
 _STATUS = Path("/proc/self/status")
-_TOLD = ("VmHWM:", "RssFile:", "RssAnon:")  # in it
+_TOLD = ("VmHWM:", "RssFile:", "RssAnon:")  # the lines read from it
 Moment = float | torch.cuda.Event  # on the host's clock, or on that of an accelerator
-Groups = Mapping[int, dist.ProcessGroup]  # of this rank's aligned block of K ranks, by K
+Groups = Mapping[int, dist.ProcessGroup]  # K -> group of this rank's aligned block of K ranks
 
 
 class Stopwatch:
-    """Adds up seconds by the name of an activity, which a profiler's trace shows, too.
+    """Sums seconds by the name of an activity, which a profiler's trace shows, too.
 
-    Before `take` it does not wait for an accelerator, whose activities are timed by its own clock.
+    An accelerator's own clock times its activities; only `take` waits for the accelerator.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -43,7 +43,7 @@ class Stopwatch:
             self.add_since(activity, start)
 
     def moment(self) -> Moment:
-        """Returns now, or when an accelerator gets to where its current stream is."""
+        """Returns the present time, or an event that an accelerator records in its stream."""
         if not self._on_cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -51,7 +51,7 @@ class Stopwatch:
         return event
 
     def add_since(self, activity: str, start: Moment) -> None:
-        """Adds the time from `start` to this moment."""
+        """Adds the time from `start` to this moment to `activity`."""
         end = self.moment()
         if isinstance(start, float) and isinstance(end, float):
             self.add(activity, end - start)
@@ -63,7 +63,7 @@ class Stopwatch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leaves out what is timed inside the block."""
+        """Leaves out the time of activities inside the block."""
         seconds = self.take()
         try:
             yield
@@ -72,7 +72,7 @@ class Stopwatch:
             self._seconds.update(seconds)
 
     def take(self) -> dict[str, float]:
-        """Returns the seconds since the last call, per activity, and starts again from zero."""
+        """Returns the seconds of each activity since the last call, and resets them to zero."""
         for activity, start, end in self._queued:
             end.synchronize()
             self._seconds[activity] += start.elapsed_time(end) / 1000  # ms
@@ -83,10 +83,10 @@ class Stopwatch:
 
 
 class PeakMemory:
-    """Follows the largest memory of this process without the pages of files, or that of its GPU.
+    """Tracks the peak memory of this process without pages of files, or the peak of its GPU.
 
-    The kernel gives the peak only with pages of files, so their bytes at that moment are
-    subtracted; the process's own memory at each look counts as well. If `status` does not give
+    The kernel reports the peak only with pages of files, so their bytes at that moment are
+    subtracted; the process's own memory at each `look` counts as well. If `status` does not give
     these numbers (as in gVisor), pages of files are included.
     """
 
@@ -95,7 +95,7 @@ class PeakMemory:
         self._highest = self._own = 0
 
     def look(self) -> None:
-        """Notes a new peak. Call it at the peak, while its pages are still mapped."""
+        """Updates the peak. Call it at a peak, while its pages are still mapped."""
         if self._device.type == "cuda":
             return
         lines = (line.split() for line in self._status.read_text().splitlines())
@@ -110,7 +110,7 @@ class PeakMemory:
 
     @property
     def n_bytes(self) -> int:
-        """Returns the largest memory so far in bytes."""
+        """The peak memory so far in bytes."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device)
         self.look()
@@ -119,10 +119,10 @@ class PeakMemory:
 
 @dataclass(frozen=True)
 class World:
-    """A rank's view of the others, for all code that trains or scores.
+    """A rank's view of the job, for all code that trains or scores.
 
-    groups: by number of ranks, those that share an event with this rank. stopwatch, memory: this
-    rank's.
+    groups: for each number of ranks, the process group in which this rank shares an event.
+    stopwatch, memory: this rank's.
     """
 
     ranks: Ranks
@@ -144,7 +144,7 @@ class World:
 def make_world(ranks: Ranks, num_ranks: Iterable[int] = ()) -> World:
     """Makes the groups for events on `num_ranks` ranks, the same numbers on all ranks. Collective.
 
-    Without any, each event is taken whole by one rank.
+    Without any, one rank takes each event whole.
     """
     groups: dict[int, dist.ProcessGroup] = {}
     for size in sorted(set(num_ranks) - {1}):

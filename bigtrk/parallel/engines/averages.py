@@ -20,7 +20,7 @@ Parts = dict[str, Tensor]  # by parameter, the values [n] that this rank writes
 
 
 class Averages:
-    """The average of an engine's weights. It starts with the weights at the time when it is made.
+    """The moving average of an engine's weights, which starts as the weights when it is made.
 
     decay: the factor of the average at each step; the new weights have the factor 1 - decay.
     """
@@ -31,7 +31,7 @@ class Averages:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Takes the weights after a step in."""
+        """Adds the weights to the average; call it after each step."""
         for piece in self._engine.pieces():
             if piece.written:
                 # A sum with a factor (lerp, alpha) may be rounded once or twice, which differs
@@ -40,7 +40,7 @@ class Averages:
                 part.add_(_written(piece) * (1 - self._decay))
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields this rank's part of the average; writing there changes it."""
+        """Yields this rank's part of the average; writing to it changes the average."""
         for piece in self._engine.pieces():
             if piece.written:
                 values = {AVERAGE: self._parts[piece.name]}
@@ -60,7 +60,7 @@ class Averages:
         _put(self._engine, weights)
 
     def weights(self) -> dict[str, Tensor]:
-        """Returns the whole averaged model as `Engine.weights` does. Collective."""
+        """Returns the averaged weights of the whole model, as `Engine.weights` does. Collective."""
         with self.in_model():
             # What an engine returns may be the memory that gets the weights back.
             return {name: value.clone() for name, value in self._engine.weights().items()}
@@ -71,15 +71,15 @@ def _written(piece: Piece) -> Tensor:
 
 
 def _written_weights(engine: Engine) -> Parts:
-    """Copies the weights that this rank writes."""
+    """Copies the weights that this rank writes to a checkpoint."""
     return {piece.name: _written(piece).clone() for piece in engine.pieces() if piece.written}
 
 
 @torch.no_grad()
 def _put(engine: Engine, parts: Parts) -> None:
-    """Gives the engine the weights of which each rank has a part, wherever it keeps a copy.
+    """Sets all copies of the engine's weights to `parts`, of which each rank has a share.
 
-    One parameter after another is whole on each rank. Collective.
+    The parameters are made whole on each rank one after another. Collective.
     """
     for name, pieces in groupby(list(engine.pieces()), key=lambda piece: piece.name):
         copies = list(pieces)

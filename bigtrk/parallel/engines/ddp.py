@@ -1,4 +1,4 @@
-"""A replica of the model on each rank; DistributedDataParallel, which averages their gradients."""
+"""A replica of the model on each rank: DistributedDataParallel, which averages the gradients."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,11 +15,11 @@ from bigtrk.parallel.engines.spec import EngineSpec, Sharding
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import Stopwatch
 
-_ONE_BUCKET = 2**20  # MB, of which only as much as the gradients fill is allocated
+_ONE_BUCKET = 2**20  # MB; DDP allocates only as much as the gradients fill
 
 
 class ReplicaEngine(TorchEngine):
-    """A whole copy of `replica` and of its optimizer's state on each rank."""
+    """An engine with all of `replica` and its optimizer state on each rank."""
 
     def __init__(
         self, replica: nn.Module, optimizer: OptimizerSettings, lr_factors: Mapping[str, float]
@@ -28,7 +28,7 @@ class ReplicaEngine(TorchEngine):
         self._replica = replica
 
     def shards(self) -> Iterator[Shard]:
-        """Counts everything on rank 0, since all have the same."""
+        """Yields all parameters with their values on rank 0 only, since all ranks have the same."""
         first = dist.get_rank() == 0
         for name, parameter in self._replica.named_parameters():
             yield Shard(name, parameter, parameter.grad) if first else Shard(name)
@@ -44,7 +44,7 @@ class ReplicaEngine(TorchEngine):
 def replica_pieces(
     model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, ranks: int
 ) -> Iterator[Piece]:
-    """Yields the pieces of a whole copy on each rank, which all write in equal shares."""
+    """Yields the pieces of a replica; each rank writes an equal share of its values."""
     named = dict(model.named_parameters())
     share = even_share(sum(parameter.numel() for parameter in named.values()), rank, ranks)
     before = 0
@@ -86,7 +86,7 @@ class DDPEngine(ReplicaEngine):
             self._settle_buckets()
 
     def _settle_buckets(self) -> None:
-        """Makes DDP lay its buckets out now as they will stay, and not after the first step.
+        """Makes DDP lay out its final buckets now, not after the first step.
 
         The layout decides how sums over ranks are rounded: a resumed run's first step would be
         rounded otherwise than the step it repeats.
@@ -111,7 +111,7 @@ def _timed_mean(
     stopwatch: Stopwatch,
     bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch insists on this annotation
 ) -> Future[Tensor]:
-    """Reduces as DDP does by default, with the duration on the stopwatch."""
+    """Averages a bucket as DDP does by default, and adds the duration to the stopwatch."""
     start = stopwatch.moment()
     gradients = bucket.buffer().div_(dist.get_world_size())
     future = dist.all_reduce(gradients, async_op=True).get_future()

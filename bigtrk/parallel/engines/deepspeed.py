@@ -1,4 +1,4 @@
-"""DeepSpeed ZeRO as far as it is known without importing DeepSpeed: its files, and what it holds.
+"""The parts of DeepSpeed ZeRO that need no import of DeepSpeed: its files, and its memory.
 
 JSON files are checked against our configuration and by DeepSpeed itself, and completed: DeepSpeed
 ignores a misspelt top-level key, and takes defaults for absent ones. ZeRO's memory is counted by
@@ -28,7 +28,7 @@ from bigtrk.parallel.world import Stopwatch
 if TYPE_CHECKING:
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 
-# These are set from our own configuration; a second value in the file could only disagree.
+# DeepSpeed keys that bigtrk sets -> our setting; a second value in the file could only disagree.
 OURS = {
     "train_batch_size": "training.events_per_step",
     "train_micro_batch_size_per_gpu": "training.events_per_step",
@@ -43,7 +43,7 @@ OURS = {
 
 
 class _File(Settings):
-    """The keys that remain to DeepSpeed and have a use here; it checks the section of ZeRO."""
+    """The keys of a DeepSpeed file that bigtrk accepts; DeepSpeed checks zero_optimization."""
 
     model_config = ConfigDict(strict=True)
 
@@ -55,8 +55,8 @@ class _File(Settings):
 
 
 def find_ds_config(name: str) -> Path:
-    """Returns the JSON file of a shipped name ("zero1"), or else `name` as a path. Raises
-    InputError if there is neither such a file nor such a name.
+    """Returns the path of a DeepSpeed JSON file: `name` is a path or a shipped name ("zero1").
+    Raises InputError if there is neither such a file nor such a name.
     """
     if given_path(name).is_file():
         return given_path(name)
@@ -71,7 +71,7 @@ def find_ds_config(name: str) -> Path:
 
 
 def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
-    """Returns the content of a DeepSpeed file, checked, and its section of ZeRO with DeepSpeed's
+    """Reads and checks a DeepSpeed file. Returns its content, and its ZeRO section with DeepSpeed's
     defaults filled in. Raises InputError if the file cannot be read, or a key is unknown, belongs
     to our configuration, or has a value of another type.
     """
@@ -87,15 +87,15 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
     if accelerator() == "cpu":
         # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # a slow import
 
     return content, parse(DeepSpeedZeroConfig, section, f"{path}: zero_optimization")
 
 
 def load_ds_config(name: str, optimizer: OptimizerSettings, weights: int) -> dict[str, Any]:
-    """Reads and checks a DeepSpeed file, and fills in the values that bigtrk's configuration and
-    the number of the model's weights decide. Raises InputError for an unknown key, or one that
-    belongs to our configuration or has no use here.
+    """Reads and checks a DeepSpeed file; returns the configuration for DeepSpeed, with the values
+    that bigtrk's configuration and the number of the model's weights decide. Raises InputError for
+    an unknown key, or one that belongs to our configuration or has no use here.
     """
     path = find_ds_config(name)
     content, zero = read_ds_file(path)
@@ -118,9 +118,9 @@ def load_ds_config(name: str, optimizer: OptimizerSettings, weights: int) -> dic
 
 
 def _refuse_useless(path: Path, zero: "DeepSpeedZeroConfig") -> None:
-    """Refuses what checkpoints cannot hold, or a resumed run would silently lose: hpZ computes with
-    copies of the weights within a node, which loading the weights leaves as they were. Without its
-    norm ZeRO can neither clip nor drop a step.
+    """Raises InputError for settings that checkpoints cannot hold or a resumed run would silently
+    lose: hpZ computes with copies of the weights within a node, which loading weights leaves
+    unchanged. Without its norm ZeRO can neither clip nor drop a step.
     """
     if not zero.compute_grad_norm:
         raise InputError(
@@ -143,12 +143,12 @@ def _refuse_useless(path: Path, zero: "DeepSpeedZeroConfig") -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroSharding(Sharding):
-    """The sharding of a stage of ZeRO, with the sizes of buffers in its file."""
+    """The sharding of a stage of ZeRO; `zero` has the buffer sizes of its file."""
 
     zero: "DeepSpeedZeroConfig"
 
     def held(self, weights: Weights, on_host: bool) -> Held:
-        """Counts what a rank holds, on a CPU if `on_host`."""
+        """Counts the numbers that a rank holds, on a CPU if `on_host`."""
         n, part = weights.total, weights.total / self.ranks
         if self.level == "none":
             # All gradients are flattened into one tensor to be averaged.
@@ -176,9 +176,9 @@ class ZeroSharding(Sharding):
         step on.
 
         A gathered weight is kept if at most max_reuse_distance weights are passed before it is
-        needed again; the pass moves past the others twice, forward and backward, between two uses
-        of one. Weights gathered together are copied once more, and so is a bucket to be reduced, by
-        DeepSpeed and by gloo.
+        needed again; between two uses of a weight, the pass moves past the others twice, forward
+        and backward. Weights gathered together are copied once more, and so is a bucket to be
+        reduced, by DeepSpeed and by gloo.
         """
         n, prefetched = weights.total, self.zero.prefetch_bucket_size
         offloads = self.zero.offload_optimizer is not None
@@ -198,7 +198,7 @@ class ZeroSharding(Sharding):
 
 
 def _sharding(settings: EngineSettings, ranks: int) -> Sharding:
-    """Raises InputError: the file cannot be read, or a key or value in the section is unknown."""
+    """Returns how ZeRO divides its state. InputError: bad file, or unknown key or value in it."""
     _, zero = read_ds_file(find_ds_config(settings.ds_config))
     stage = int(zero.stage)
     return ZeroSharding(
@@ -219,7 +219,7 @@ def _make(
     stopwatch: Stopwatch,
     lr_factors: Mapping[str, float],
 ) -> Engine:
-    """Makes the engine of a shipped or own DeepSpeed file, as `make_engine` says."""
+    """Makes the engine of a shipped or own DeepSpeed file; arguments as for `make_engine`."""
     weights = sum(parameter.numel() for parameter in model.parameters())
     content = load_ds_config(settings.ds_config, optimizer, weights)
     from bigtrk.parallel.engines.deepspeed_engine import DeepSpeedEngine  # takes seconds

@@ -79,7 +79,7 @@ class DeepSpeedEngine(Engine):
         comms_logger.comms_dict.clear()
         self._stopwatch.add("reduce", float(milliseconds) / 1000)
         if not self._engine.was_step_applied():
-            # All ranks find so: ZeRO's norm is of all gradients. It would go on without the step.
+            # All ranks raise: ZeRO's norm covers all gradients. It would continue without the step.
             raise InputError(
                 "a gradient became NaN or infinite; lower optimizer.lr or set optimizer."
                 "gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or start a new run"
@@ -98,7 +98,7 @@ class DeepSpeedEngine(Engine):
         assert not self._engine.was_step_applied(), "ZeRO took a step that was to be dropped"
 
     def shards(self) -> Iterator[Shard]:
-        """Yields what DeepSpeed's optimizer holds of each parameter; at ZeRO-0 rank 0 counts."""
+        """Yields this rank's part of each parameter; at ZeRO-0 only rank 0 has values."""
         for name, parameter in self._engine.module.named_parameters():
             if self.stage == 3:
                 yield _third_stage_shard(name, parameter)
@@ -130,7 +130,7 @@ class DeepSpeedEngine(Engine):
 
 
 def _third_stage_shard(name: str, parameter: Any) -> Shard:
-    """Returns this rank's part: ZeRO-3 cuts each parameter in equal ones, and fills up the last."""
+    """Returns this rank's part under ZeRO-3, which pads each parameter to equal parts."""
     weight, gradient = safe_get_local_fp32_param(parameter), safe_get_local_grad(parameter)
     remaining = parameter.ds_numel - dist.get_rank() * weight.numel()
     own = min(max(remaining, 0), weight.numel())
@@ -138,9 +138,9 @@ def _third_stage_shard(name: str, parameter: Any) -> Shard:
 
 
 def _flat_shard(name: str, parameter: Any) -> Shard:
-    """Returns this rank's piece, if any: ZeRO-1 and 2 cut all parameters together.
+    """Returns this rank's piece, if any, under ZeRO-1 and 2, which cut all parameters as one.
 
-    `safe_get_full_grad` would sum each of them over the ranks.
+    `safe_get_full_grad` would sum each gradient over the ranks.
     """
     piece = parameter._hp_mapping
     if piece is None:
@@ -150,7 +150,7 @@ def _flat_shard(name: str, parameter: Any) -> Shard:
 
 
 def _flat(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
-    """Yields, for ZeRO-1 and 2, the whole parameter and this rank's fragment, if any."""
+    """Yields, for ZeRO-1 and 2, the whole parameter, and this rank's fragment, if any."""
     shape, piece = tuple(parameter.shape), parameter._hp_mapping
     yield Piece(name, shape, 0, {"weight": parameter.detach().view(-1)})
     if piece is not None:
@@ -162,7 +162,7 @@ def _flat(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
 
 
 def _third_stage(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
-    """Yields, for ZeRO-3, this rank's part twice, and the whole parameter if kept gathered."""
+    """Yields, for ZeRO-3, both copies of this rank's part; the whole parameter if gathered."""
     shape, part = tuple(parameter.ds_shape), parameter.ds_tensor
     start = min(dist.get_rank() * part.numel(), parameter.ds_numel)
     own = min(part.numel(), parameter.ds_numel - start)
@@ -176,7 +176,7 @@ def _third_stage(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
 
 
 def _fragment(optimizer: Any, flat: Tensor, start: int, n: int) -> tuple[dict[str, Tensor], Tensor]:
-    """Returns values and count of updates of a part of the flat parameter that AdamW knows."""
+    """Returns the values of a part of AdamW's flat parameter, and its count of updates."""
     state = adam_state(optimizer.optimizer, flat)
     values = {kind: value.narrow(0, start, n) for kind, value in flat_values(flat, state).items()}
     return values, state["step"]

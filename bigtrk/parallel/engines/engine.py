@@ -1,4 +1,4 @@
-"""The interface of all engines: what the training loop asks of one, and how one is made."""
+"""The interface of all engines, as the training loop uses it, and the function that makes one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,14 @@ from bigtrk.parallel.engines.optimizers import STATE, make_optimizer, set_rates
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import Stopwatch
 
-AVERAGE = "average"  # of the weights, where one is kept
+AVERAGE = "average"  # key of averaged weights in `Piece.values`
 _ALL_ALIKE: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The part of a parameter and of its gradient that a rank counts in norms: tensors with the
-    same number of values, or None if it counts nothing of the parameter.
+    """The part of a parameter and of its gradient that a rank counts in norms: two tensors with the
+    same number of values, or None if the rank counts nothing of the parameter.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Piece:
-    """Values `start`, `start` + 1, ... of the parameter `name`, read flat, as this rank holds them.
+    """A part of the parameter `name`, read flat, that this rank holds: from value `start` on.
 
     values: "weight" and those of STATE, each [n]; "weight" alone for a further copy that the engine
     keeps of the weights; AVERAGE alone for averaged weights. They are the engine's own memory:
@@ -48,12 +48,12 @@ class Piece:
 
 
 def even_share(n: int, share: int, shares: int) -> range:
-    """Divides n values into `shares` parts, equal to within one; returns part `share`, from 0."""
+    """Returns part `share` (from 0) of n values cut into `shares` parts, equal to within one."""
     return range(n * share // shares, n * (share + 1) // shares)
 
 
 def flat_values(weight: Tensor, state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Returns views [n] of a parameter's values and state."""
+    """Returns flat views [n] of a parameter's weights and of its optimizer state."""
     held = {"weight": weight, **{kind: state[kind] for kind in STATE}}
     return {kind: value.detach().view(-1) for kind, value in held.items()}
 
@@ -69,11 +69,11 @@ class Engine(ABC):
 
     @abstractmethod
     def micro_step(self, last: bool) -> AbstractContextManager[None]:
-        """Wraps one forward and backward; gradients are reduced after the `last` of a step."""
+        """Wraps one forward and backward pass; the `last` one of a step reduces the gradients."""
 
     @abstractmethod
     def backward(self, loss: Tensor) -> None:
-        """Accumulates the gradients of `loss`."""
+        """Computes the gradients of `loss` and adds them to those of the step."""
 
     @abstractmethod
     def step(self, lr: float) -> None:
@@ -98,7 +98,7 @@ class Engine(ABC):
 
     @abstractmethod
     def pieces(self) -> Iterator[Piece]:
-        """Yields all that this rank holds of weights and optimizer state, between steps."""
+        """Yields all of this rank's weights and optimizer state; call it between steps."""
 
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
@@ -130,7 +130,7 @@ class TorchEngine(Engine):
 
 
 def share_weights(model: nn.Module) -> None:
-    """Gives every rank rank 0's weights, as FSDP2 alone does not. Collective."""
+    """Copies rank 0's weights to every rank, as FSDP2 alone does not. Collective."""
     for value in model.state_dict().values():
         dist.broadcast(value, src=0)
 
@@ -142,7 +142,7 @@ def make_engine(
     stopwatch: Stopwatch,
     lr_factors: Mapping[str, float] = _ALL_ALIKE,
 ) -> tuple[Engine, str]:
-    """Makes the configured engine around `model`; also returns its name ("ZeRO-1"). Collective.
+    """Makes the configured engine around `model`; returns it and its name ("ZeRO-1"). Collective.
 
     lr_factors: as `parameter_groups` takes them. Raises InputError, on all ranks, if the settings
     do not fit the ranks, or the model's parameters.

@@ -1,4 +1,5 @@
-"""FSDP2: parameters, gradients and optimizer state sharded over the world or over blocks of it."""
+"""FSDP2: parameters, gradients and optimizer state sharded over all ranks or over blocks of them.
+"""
 
 import warnings
 from collections.abc import Iterator, Mapping
@@ -47,7 +48,7 @@ class FSDP2Engine(TorchEngine):
         _: Stopwatch,
         lr_factors: Mapping[str, float],
     ) -> None:
-        """Raises InputError: `shard_ranks` does not divide the world."""
+        """Shards `model`; InputError if `shard_ranks` does not divide the world. Collective."""
         world, shards = dist.get_world_size(), settings.shard_ranks or dist.get_world_size()
         if world % shards:
             raise InputError(
@@ -75,7 +76,7 @@ class FSDP2Engine(TorchEngine):
         yield
 
     def shards(self) -> Iterator[Shard]:
-        """Counts the first block's, since all blocks have the same."""
+        """Yields all parameters; only the first block's have values, as all blocks are alike."""
         for name, parameter in self.model.named_parameters():
             if self._block == 0:
                 gradient = None if parameter.grad is None else _local(parameter.grad)

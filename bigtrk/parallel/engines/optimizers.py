@@ -1,6 +1,6 @@
 """The optimizers of all engines, and learning rates by the names of parameters.
 
-Muon is for hidden matrices, AdamW for all else (Jordan et al. 2024; Liu et al. 2025).
+Muon updates hidden matrices, AdamW all else (Jordan et al. 2024; Liu et al. 2025).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from torch.nn.parameter import Parameter
 from bigtrk.errors import InputError, one_line
 from bigtrk.parallel.settings import OptimizerSettings
 
-STATE = ("exp_avg", "exp_avg_sq")  # of AdamW, without its count of updates
-# Matrices with fewer rows or columns are of features and scores: the first layers and the outputs.
+STATE = ("exp_avg", "exp_avg_sq")  # AdamW's state, without its count of updates
+# Matrices with fewer rows or columns read features or give scores: first layers and outputs.
 NARROWEST = 16
-_FACTOR = "lr_factor"  # our key of a group
+_FACTOR = "lr_factor"  # our key in a parameter group
 
 
 def make_optimizer(
@@ -40,11 +40,11 @@ def _of_adamw(groups: Sequence[dict[str, Any]], settings: OptimizerSettings) -> 
 
 
 def parameter_groups(model: nn.Module, factors: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Groups parameters by the factor of the first pattern that matches their name, or 1.
+    """Groups parameters by the factor of the first pattern that matches their name, else by 1.
 
-    factors: by pattern, in which `*` stands for any text, `?` for any letter and `[ab]` for one of
-    these letters. Raises InputError if a pattern matches no name, or only names that an earlier
-    pattern matches.
+    factors: pattern -> factor. In a pattern `*` stands for any text, `?` for any letter and `[ab]`
+    for one of these letters. Raises InputError if a pattern matches no name, or only names that an
+    earlier pattern matches.
     """
     left, groups = dict(model.named_parameters()), dict[float, list[Parameter]]()
     for pattern, factor in factors.items():
@@ -66,13 +66,13 @@ def _no_match(model: nn.Module, pattern: str) -> str:
 
 
 def set_rates(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Gives each group its learning rate; `lr` is the rate at factor 1."""
+    """Sets the learning rate of each group to `lr` times its factor."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group[_FACTOR]
 
 
 def adam_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
-    """Returns AdamW's state of `parameter`; before its first update, the state it begins with."""
+    """Returns AdamW's state of `parameter`; before its first update, makes the initial state."""
     state: dict[str, Tensor] = optimizer.state[parameter]
     if not state:
         place = parameter.device if optimizer.defaults["fused"] else "cpu"
@@ -82,15 +82,15 @@ def adam_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str,
 
 
 class MuonAndAdamW(torch.optim.AdamW):
-    """Updates hidden matrices by `torch.optim.Muon`, with steps as large as AdamW's, so that one
-    learning rate and one weight decay serve both.
+    """Updates hidden matrices by `torch.optim.Muon`, other parameters by AdamW. Their steps are of
+    equal size, so that one learning rate and one weight decay serve both.
 
     State and checkpoints have the form of AdamW's for all parameters: `exp_avg` holds Muon's
     momentum, and `exp_avg_sq` of a matrix stays zero.
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], settings: OptimizerSettings) -> None:
-        """Raises InputError: there is no hidden matrix."""
+        """Raises InputError if the model has no hidden matrix."""
         super().__init__(groups, **_of_adamw(groups, settings))
         self._matrices = [
             [one for one in group["params"] if one.ndim == 2 and min(one.shape) >= NARROWEST]
@@ -110,7 +110,7 @@ class MuonAndAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Updates all parameters that have a gradient, and clears that of matrices."""
+        """Updates all parameters that have a gradient, and clears the gradients of matrices."""
         groups = zip(self.param_groups, self._muon.param_groups, self._matrices, strict=True)
         for own, of_muon, matrices in groups:
             of_muon["lr"] = own["lr"]
@@ -121,5 +121,5 @@ class MuonAndAdamW(torch.optim.AdamW):
                     state["step"] += 1
         self._muon.step()
         for matrix in (one for matrices in self._matrices for one in matrices):
-            matrix.grad = None  # AdamW leaves out what has none
+            matrix.grad = None  # AdamW skips parameters without a gradient
         return super().step(closure)

@@ -1,4 +1,4 @@
-"""The facts of an engine that are known without making it: its settings, and how it shards.
+"""The facts about an engine that are known without making it: its settings, and how it shards.
 
 Each module `engines/NAME.py` has one `SPEC`. All weights, gradients and moments are float32, so
 they are counted in numbers of four bytes.
@@ -23,7 +23,7 @@ BYTES = 4
 
 @dataclass(frozen=True)
 class Weights:
-    """Counts of weights: of the whole model, its largest layer and its largest parameter."""
+    """The numbers of weights in the whole model, its largest layer and its largest parameter."""
 
     total: int
     layer: int
@@ -34,8 +34,8 @@ class Weights:
 class Held:
     """The numbers (of BYTES each) that a rank holds during a pass, without activations.
 
-    buffers: the engine's own. after: the most that reducing the gradients and updating the weights
-    takes beyond all of this, when the pass is over and no activations are left.
+    buffers: the engine's own. after: what reducing the gradients and updating the weights takes at
+    most in addition, when the pass is over and no activations are left.
     """
 
     parameters: float
@@ -47,7 +47,8 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Sharding:
-    """The state divided over `ranks` ranks: nothing, or everything up to `level` (ZeRO 1, 2, 3).
+    """The state that an engine divides over `ranks` ranks: all up to `level` (ZeRO 1, 2, 3), or
+    none.
 
     name: the engine as people write it. scatters_often: gradients are reduced after every
     micro-step, and not only after a step's last. module_bytes: memory that the engine's Python
@@ -70,7 +71,7 @@ class Sharding:
         return self.level == "parameters"
 
     def held(self, weights: Weights, on_host: bool) -> Held:  # noqa: ARG002  # ZeRO asks
-        """Counts what a rank holds of a model's weights, on a CPU if `on_host`."""
+        """Counts the numbers that a rank holds for a model, on a CPU if `on_host`."""
         n, part = weights.total, weights.total / self.ranks
         # AdamW makes two tensors of a parameter's size while it updates the parameter.
         updated = 2 * weights.parameter
@@ -91,10 +92,10 @@ class Sharding:
 class EngineSpec:
     """The facts about an engine that other code reads.
 
-    make: makes the engine from the inputs of `make_engine`; usually its class. sharding: returns
-    what it divides, from the settings and the number of ranks. options: settings in the `engine`
-    section that other engines refuse. whole_matrices: true if each rank updates whole matrices, as
-    Muon needs. automatic: true if `training.auto` may choose the engine.
+    make: makes the engine from the arguments of `make_engine`; usually its class. sharding: returns
+    how it divides its state, from the settings and the number of ranks. options: settings in the
+    `engine` section that other engines refuse. whole_matrices: true if each rank updates whole
+    matrices, as Muon needs. automatic: true if `training.auto` may choose the engine.
     """
 
     make: Callable[
@@ -107,6 +108,6 @@ class EngineSpec:
 
 
 def engine_spec(name: str) -> EngineSpec:
-    """Imports the specification of an engine from its module, which may take a second."""
+    """Returns an engine's specification; importing its module may take a second."""
     spec: EngineSpec = import_module(f"{__package__}.{name}").SPEC
     return spec
