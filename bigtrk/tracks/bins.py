@@ -1,4 +1,4 @@
-"""Counts in bins of a particle's quantities, or of eta, from which efficiencies and rates follow.
+"""Histograms of a particle's quantities, or of eta, from which efficiencies and rates follow.
 
 Shapes: V values, B bins, N hits, P particles.
 """
@@ -27,9 +27,9 @@ Axes = dict[str, tuple[Floats, tuple[float, ...]]]
 
 
 def axes_of(particles: ParticleTable) -> Axes:
-    """Returns the values [P] of the quantities of particles by which ratios are binned, and the
-    limits of their bins: pt (GeV), eta, hits, and vertex, the distance of the production vertex
-    from the beam line (mm), at least the first limit. An unknown value is NaN.
+    """Returns, for each quantity of particles that ratios are binned by, the values [P] and the bin
+    limits: pt (GeV), eta, hits, and vertex, the distance of the production vertex from the beam
+    line (mm), at least the first limit. An unknown value is NaN.
     """
     x, y = particles.vertex.double().numpy()[:, :2].T
     return {
@@ -41,7 +41,7 @@ def axes_of(particles: ParticleTable) -> Axes:
 
 
 def binned_ratio(values: Floats, counts: NDArray[np.bool_], edges: tuple[float, ...]) -> Binned:
-    """Bins all `values` [V] (whole) and those that `counts` [V] marks (part).
+    """Counts in each bin all `values` [V] (whole) and those that `counts` [V] marks (part).
 
     A bin includes its lower limit, but not its upper one.
     """
@@ -59,7 +59,7 @@ def binned_ratio(values: Floats, counts: NDArray[np.bool_], edges: tuple[float, 
 
 
 def added(events: Sequence[Bins]) -> Bins:
-    """Adds up the bins of events (at least one). Names that an event lacks are left out."""
+    """Adds up the bins of several events (at least one); drops names that any event lacks."""
     names = [name for name in events[0] if all(name in event for event in events)]
     return {name: _sum([event[name] for event in events]) for name in names}
 
@@ -73,7 +73,7 @@ def _sum(ratios: Sequence[Binned]) -> Binned:
 
 
 def _places(values: Floats, edges: tuple[float, ...]) -> Ids:
-    """Returns the place of each value among B + 2: [V] -> [V]."""
+    """Returns the bin of each value [V]: 0 to B - 1, B if outside all bins, B + 1 if NaN."""
     bins = len(edges) - 1
     place = np.searchsorted(edges, values, side="right") - 1
     # Values above the bins, and NaN, are at `bins` by now.
@@ -81,7 +81,7 @@ def _places(values: Floats, edges: tuple[float, ...]) -> Ids:
 
 
 def hit_column(event: Sector, name: str) -> Floats:
-    """Returns a feature of each hit [N]; InputError where the graph does not store it."""
+    """Returns node feature `name` of each hit [N]; InputError if the graph does not store it."""
     if name not in event.node_feature_names:
         raise InputError(
             f"{event.event}: has no node feature {name!r}, but tracks need r, phi and z of the "
@@ -92,7 +92,7 @@ def hit_column(event: Sector, name: str) -> Floats:
 
 
 def hit_eta(event: Sector) -> Floats | None:
-    """Returns eta of each hit [N], stored or by its r and z; None where neither is stored."""
+    """Returns eta of each hit [N], stored or computed from r and z; None if neither is stored."""
     stored = event.node_feature_names
     if "eta" in stored:
         return hit_column(event, "eta")

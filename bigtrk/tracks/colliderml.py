@@ -1,4 +1,4 @@
-"""The four metrics of ColliderML's tracking task, as that package (0.4) defines them.
+"""Computes the four metrics of ColliderML's tracking task, as that package (0.4) defines them.
 
 What they do not punish is in docs/colliderml.md; `bigtrk.tracks.matching` has strict ones. Shapes:
 M listed hits, N hits of an event.
@@ -21,11 +21,11 @@ PT_MIN = 1.0  # GeV
 
 @dataclass(frozen=True)
 class ColliderMLCounts:
-    """Counts of one event's submitted hits or, added up, of several events'; an id counts once.
+    """Counts of one event's submitted hits, or sums over events, in which an id counts once.
 
-    correct, submitted: weight of the hits in correct tracks, and of all listed. n_shared: particles
-    with hits in several tracks, of the n_particles with listed hits. hard: ids of primary particles
-    above PT_MIN, ascending; claimed: ids that the submission names.
+    correct: weight of the majority particle's hits in correct tracks; submitted: of all listed
+    hits. n_shared: particles with hits in several tracks, of the n_particles with listed hits.
+    hard: ids of primary particles above PT_MIN, ascending; claimed: ids that the submission names.
     """
 
     correct: float
@@ -45,11 +45,10 @@ class ColliderMLCounts:
         return ColliderMLCounts(**added)
 
     def metrics(self) -> ColliderMLMetrics:
-        """Returns the metrics, 0 if nothing is there. trackml_eff: weight in correct tracks over
-        that of all listed hits. fake_rate: share of tracks of which no particle made half.
-        dup_rate: share of particles with hits in several tracks. physics_eff_pt1: share of hard
-        primary particles that the submission names; ids of all events are one set, as in the
-        package.
+        """Returns the metrics; 0 where nothing is counted. trackml_eff: correct over submitted
+        weight. fake_rate: share of tracks of which no particle made half. dup_rate: share of
+        particles with hits in several tracks. physics_eff_pt1: share of hard primary particles that
+        the submission names; ids of all events are one set, as in the package.
         """
         named = int(np.isin(self.hard, self.claimed).sum())
         shares = {
@@ -67,9 +66,9 @@ NOTHING = ColliderMLCounts(0.0, 0.0, 0, 0, 0, 0, np.empty(0, np.int64), np.empty
 
 
 def count_submitted(event: Event, tracks: HitTracks) -> ColliderMLCounts:
-    """Counts the hits that a submission lists of an event, in its order. Track -1 is a track like
+    """Counts the hits of an event that a submission lists, in its order. Track -1 is a track like
     any other; a hit listed twice counts twice, and one that the event lacks does not count. All
-    hits weigh the same if the truth gives no weights. InputError without truth.
+    hits weigh the same if the truth has no weights. InputError without truth.
     """
     particle_id, weight = hit_particles(event), hit_weights(event)
     if weight is None:
@@ -105,7 +104,7 @@ def count_submitted(event: Event, tracks: HitTracks) -> ColliderMLCounts:
 
 
 def _hard_primaries(event: Event) -> Ids:
-    """Lists the particles above PT_MIN, of primary ones where the event tells them."""
+    """Lists the ids of particles above PT_MIN; only primary ones if the event marks these."""
     if event.particles is None:
         return np.empty(0, np.int64)
     px, py = (event.particles[name].astype(np.float64) for name in ("px", "py"))

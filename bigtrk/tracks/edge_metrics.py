@@ -1,4 +1,4 @@
-"""Metrics of an event's edges by acorn's definitions, and their counts by score, pT and eta.
+"""Metrics of an event's edges by acorn's definitions, and edge counts by score, pT and eta.
 
 Shapes: N hits, E edges of one whole event, B bins.
 """
@@ -26,12 +26,12 @@ KEPT = {"98": 0.98, "99": 0.99, "99.5": 0.995, "99.8": 0.998}  # shares of the t
 
 @dataclass(frozen=True)
 class EdgeMetrics:
-    """One event's metrics; a ratio over nothing is None.
+    """One event's edge metrics; a ratio is None if its denominator is 0.
 
     Target edges are true edges of positive weight; predicted edges have a score above the cut.
     efficiency: share of target edges that are predicted. target_purity: share of predicted edges
-    that are target; total_purity: that are true. purity: target edges among the predicted edges
-    that are target or fake. auc: area under the ROC curve of the score, target edges against all
+    that are target; total_purity: that are true. purity: share of target edges among predicted
+    target and false edges. auc: area under the ROC curve of the score, target edges against all
     others. n_found: number of predicted target edges; n_true_predicted: of predicted true edges.
     """
 
@@ -75,8 +75,8 @@ def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0
 
 
 def score_cuts(scores: Tensor, is_target: Tensor) -> dict[str, float]:
-    """Returns, for each share in KEPT, the highest score that this share of the target edges
-    reaches, by name: scores, is_target [E]; nothing without target edges.
+    """Returns, for each share in KEPT, the highest score cut that keeps this share of the target
+    edges: share's name -> score. scores, is_target [E]; {} without target edges.
     """
     of_target = scores[is_target].numpy()
     if not len(of_target):
@@ -88,8 +88,8 @@ def score_cuts(scores: Tensor, is_target: Tensor) -> dict[str, float]:
 
 
 def summarise_edges(events: Sequence[EdgeMetrics]) -> MeanEdgeMetrics:
-    """Makes one record of several events: the mean of each ratio over the events that have it, None
-    if none has; and numbers of edges over all events, for the ratios' statistical errors.
+    """Averages each ratio over the events that have it (None if none has), and sums numbers of
+    edges over all events, from which the ratios' statistical errors follow.
     """
     ratios = {name: [getattr(event, name) for event in events] for name in RATIOS}
     return MeanEdgeMetrics(
@@ -110,7 +110,7 @@ def _ratio(part: int, whole: int) -> float | None:
 
 
 def _auc(score: NDArray[np.float64], target: NDArray[np.bool_]) -> float | None:
-    """Returns Mann-Whitney's chance that a target edge scores above another; ties count half."""
+    """Returns the area under the ROC curve: how often a target edge outscores others; ties half."""
     positives, negatives = score[target], score[~target]
     negatives.sort()
     pairs = len(positives) * len(negatives)
@@ -129,9 +129,9 @@ SCORE_LIMITS = (0.0, *(1 / (1 + math.exp(-step / 4)) for step in range(-40, 41))
 def score_counts(
     scores: NDArray[np.floating], y: NDArray[np.bool_], is_target: NDArray[np.bool_]
 ) -> Ids:
-    """Counts edges by KINDS and by score between SCORE_LIMITS: scores, y, is_target [E] -> [3, B].
+    """Counts edges by KINDS and by score in SCORE_LIMITS: scores, y, is_target [E] -> [3, B].
 
-    A bin includes its upper limit. So the bins after a limit hold the edges above it as a cut.
+    A bin includes its upper limit, so the bins above a limit hold the edges that pass a cut there.
     """
     bins = len(SCORE_LIMITS) - 1
     place = np.searchsorted(SCORE_LIMITS, scores, side="left") - 1
@@ -141,13 +141,13 @@ def score_counts(
 
 
 def edge_scores_record(counts: Sequence[Ids]) -> EdgeScores:
-    """Makes the record of edges by score of events (at least one), [3, B] each."""
+    """Makes a record of the edge counts of several events (at least one), [3, B] each."""
     kinds = np.sum(counts, axis=0).tolist()
     return EdgeScores(limits=SCORE_LIMITS, **dict(zip(KINDS, map(tuple, kinds), strict=True)))
 
 
 def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -> Bins:
-    """Bins efficiency and purity, as in `EdgeMetrics`, of a whole event with truth: scores [E],
+    """Bins the efficiency and purity (see `EdgeMetrics`) of a whole event with truth: scores [E],
     weights [E] of the target.
 
     efficiency_by_pt, efficiency_by_eta: by a target edge's particle; absent if particles are

@@ -1,6 +1,6 @@
-"""Tracks of events, built from edge scores or read from files, judged in every style and mode.
+"""Judges tracks, built from edge scores or read from files, in every matching style and mode.
 
-Shapes: N hits, E edges, T tracks, C particles that are to be found.
+Shapes: N hits, E edges, T tracks, C particles to be found.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,8 +47,8 @@ from bigtrk.tracks.names import BuilderName
 
 
 def scored_graph(event: Sector, scores: Tensor) -> ScoredGraph:
-    """Returns what track builders read of a whole event: scores [E]. InputError if the graph does
-    not store the positions of its hits.
+    """Makes the input of track builders from a whole event and its scores [E]. InputError if the
+    graph does not store the positions of its hits.
     """
     r, phi, z = (hit_column(event, name) for name in ("r", "phi", "z"))
     position = np.stack([r * np.cos(phi), r * np.sin(phi), z], axis=1)
@@ -59,7 +59,7 @@ def scored_graph(event: Sector, scores: Tensor) -> ScoredGraph:
 def track_bins(
     judgement: Judgement, particles: ParticleTable, track_id: Ids, hit_eta: Floats
 ) -> Bins:
-    """Bins one event's particles and tracks by their outcome: track_id [N], hit_eta [N].
+    """Bins one event's particles and tracks by outcome: track_id [N], hit_eta [N].
 
     efficiency_by_pt and so on, by `axes_of`: reconstructed among reconstructable particles.
     duplicates_by_pt and so on: particles with more than one track, among the reconstructed.
@@ -83,15 +83,15 @@ Mask = NDArray[np.bool_]
 
 
 def first_that_fits(conditions: Sequence[Mask]) -> Ids:
-    """Returns the index of the first condition that each particle meets, or the number of
-    conditions if it meets none: [C] each (at least one) -> [C].
+    """Returns, for each particle, the index of the first condition that it meets, or the number of
+    conditions if it meets none. conditions: at least one, each [C] -> [C].
     """
     place: Ids = np.argmax([*conditions, np.ones_like(conditions[0])], axis=0)
     return place
 
 
 def category_bins(category: Ids, names: Sequence[str], axes: Axes) -> Bins:
-    """Bins each category's share of particles. category [C]: each particle's index in `names`.
+    """Bins the share of particles in each category. category [C]: each particle's index in `names`.
 
     axes: for each quantity the particles' values [C] and the limits of its bins. The bins' names
     are "NAME_by_AXIS".
@@ -114,8 +114,8 @@ SCAN_CUTS = (
 
 @dataclass(frozen=True)
 class TrackOptions(Criteria):
-    """The choice of tracks and particles: `builder` makes tracks of edges with a score above
-    `score_cut` (None: the builder's own). scan_cuts: other cuts, for which tracks are judged, too.
+    """How tracks are built and judged: by `builder`, from edges with a score above `score_cut`
+    (None: the builder's default). scan_cuts: further score cuts at which tracks are judged.
     """
 
     score_cut: float | None = None
@@ -124,14 +124,14 @@ class TrackOptions(Criteria):
 
 
 def budget_matching(matchings: Iterable[Matching]) -> Matching:
-    """Returns the one in style and mode BUDGET."""
+    """Returns the matching with the style and mode of the loss budget (BUDGET)."""
     return next(each for each in matchings if (each.style, each.mode) == BUDGET)
 
 
 @dataclass(frozen=True)
 class JudgedTracks:
-    """One event's tracks from one set of scores: metrics in the order of TrackOptions.matchings,
-    bins in the same order (None in styles other than BINNED_STYLE), and the TrackML score.
+    """One event's tracks from one set of scores, judged: metrics by TrackOptions.matchings(), bins
+    likewise (None for styles except BINNED_STYLE), and the TrackML score.
     """
 
     metrics: list[TrackMetrics]
@@ -141,9 +141,9 @@ class JudgedTracks:
 
 @dataclass(frozen=True)
 class EventTracks:
-    """One event's tracks from the model's scores and from perfect ones, and the loss budget:
-    numbers of particles by CATEGORIES in the style and mode BUDGET. scan: the model's tracks by
-    each of TrackOptions.scan_cuts, in the style and mode BUDGET.
+    """One event's tracks, judged with the model's scores and with perfect ones, and the loss
+    budget: numbers of particles by CATEGORIES in the style and mode BUDGET. scan: the model's
+    tracks at each of TrackOptions.scan_cuts, in the style and mode BUDGET.
     """
 
     model: JudgedTracks
@@ -156,12 +156,11 @@ class EventTracks:
 def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventTracks:
     """Builds and judges the tracks of a whole event with truth: scores [E].
 
-    Each particle is in the first of CATEGORIES that fits. found: a track of the model matches it.
-    no_true_edges: the graph holds no true edge of it. too_few_true_edges: perfect scores (all true
-    edges kept and no other) do not find it either. true_edges_cut: nor do the true edges alone that
-    the model keeps. merged: those would find it, so it is lost to false edges, which join its hits
-    to others. Raises InputError if the event's particles, or the positions of its hits, are
-    unknown.
+    Each particle falls in the first of CATEGORIES that fits. found: a track of the model matches
+    it. no_true_edges: the graph holds no true edge of it. too_few_true_edges: even perfect scores
+    (all true edges kept and no other) do not find it. true_edges_cut: nor do the true edges that
+    the model keeps, taken alone. merged: those find it, but the false edges kept join its hits to
+    others. Raises InputError if the event's particles, or the positions of its hits, are unknown.
     """
     if event.particle_id is None or event.particles is None:
         lacking = "table of particles" if event.particles is None else "particle ids"
@@ -221,12 +220,12 @@ _Tracks = tuple[Ids, dict[tuple[Style, Mode], Judgement]]
 
 
 def listed_particles(table: ParticleTable) -> Particles:
-    """Returns what matching reads of a graph's particles."""
+    """Converts a graph's particle table to the particles that matching reads."""
     return Particles(table.particle_id.numpy(), table.pt.numpy(), table.nhits.numpy())
 
 
 def judge_hits(event: Event, track_id: Ids, matchings: Sequence[Matching]) -> JudgedTracks:
-    """Judges tracks, in the order of `matchings` and without bins: track_id [N] of each hit."""
+    """Judges tracks by each of `matchings`, without bins. track_id [N]: the track of each hit."""
     particle_id, particles = hit_particles(event), true_particles(event)
     return JudgedTracks(
         metrics=[
@@ -239,7 +238,7 @@ def judge_hits(event: Event, track_id: Ids, matchings: Sequence[Matching]) -> Ju
 
 
 def true_particles(event: Event) -> Particles:
-    """Returns the particles by which tracks are matched, in the order of `particle_kinematics`."""
+    """Returns all particles of an event's truth for matching, in order of `particle_kinematics`."""
     columns = particle_kinematics(event)
     return Particles(
         columns["particle_id"].astype(np.int64, copy=False),
@@ -249,7 +248,7 @@ def true_particles(event: Event) -> Particles:
 
 
 def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> TrackRecord:
-    """Adds up the tracks and particles of events (at least one)."""
+    """Combines the judged tracks of several events (at least one) into one record."""
     losses = np.sum([event.losses for event in events], axis=0).tolist()
     model = summarise_judged([event.model for event in events], options.matchings())
     matching = budget_matching(options.matchings())
@@ -272,7 +271,7 @@ def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> Tr
 
 def summarise_judged(events: Sequence[JudgedTracks], matchings: Sequence[Matching]) -> Judged:
     """Adds up events (at least one), each judged by `matchings` in this order. The TrackML score is
-    the mean over the events that have one; None if none has.
+    the mean over the events that have one, or None.
     """
     records = []
     for i, matching in enumerate(matchings):
@@ -288,7 +287,7 @@ def summarise_judged(events: Sequence[JudgedTracks], matchings: Sequence[Matchin
 
 
 def _matched(matching: Matching, events: Sequence[TrackMetrics]) -> dict[str, Any]:
-    """Returns the entries of a matching's record."""
+    """Returns the record entries of a matching: its names, rates and counts over all events."""
     metrics = pooled(events)
     return {
         "style": matching.style,

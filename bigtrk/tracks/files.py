@@ -1,7 +1,7 @@
-"""Tracks on disk: a parquet file of each event, one submission of many, and lists of other tools.
+"""Tracks on disk: a Parquet file per event, one submission of many, and lists of other tools.
 
-Tracks of ACTS and ColliderML are lists of hits, which tracks may share. Here a hit has one track:
-the one with most hits. Shapes: M rows of a file, N hits of an event.
+Tracks of ACTS and ColliderML are lists of hits, and tracks may share hits. Here a hit has one
+track: the one with most hits. Shapes: M rows of a file, N hits of an event.
 """
 
 import csv
@@ -35,8 +35,8 @@ from bigtrk.tracks.matching import Ids
 @dataclass(frozen=True)
 class HitTracks:
     """The listed hits of one event and their tracks. hit_id, track_id [M] int64 (NO_TRACK: in no
-    track). file, row [M]: where each is listed, for messages. claimed [M] int64: the particle that
-    made most of the hit's track, according to the file; None if it does not say so.
+    track). file, row [M]: where each hit is listed, for messages. claimed [M] int64: the particle
+    that made most of the hit's track, according to the file; None if the file names none.
     """
 
     hit_id: Ids
@@ -46,7 +46,7 @@ class HitTracks:
     claimed: Ids | None = None
 
     def checked(self) -> "HitTracks":
-        """Returns itself; InputError where a hit is listed twice or a track id below NO_TRACK."""
+        """Returns itself; InputError if a hit is listed twice or a track id is below NO_TRACK."""
         _, first = np.unique(self.hit_id, return_index=True)
         if len(first) < len(self.hit_id):
             row = int(np.setdiff1d(np.arange(len(self.hit_id)), first)[0])
@@ -61,8 +61,8 @@ class HitTracks:
         return self
 
     def of_hits(self, hit_id: Ids) -> Ids:
-        """Returns the track of each hit of the event, NO_TRACK if none is listed: [N] -> [N].
-        InputError if a listed hit is not among the event's.
+        """Returns the track of each given hit, NO_TRACK for hits that are not listed: [N] -> [N].
+        InputError if a listed hit is not among the given ones.
         """
         of_event = rows_of(self.hit_id, hit_id)
         if len(unknown := np.flatnonzero(of_event < 0)):
@@ -78,12 +78,12 @@ class HitTracks:
         return track_id
 
     def without(self, track: int) -> "HitTracks":
-        """Returns the same with the hits of `track` in no track."""
+        """Returns a copy in which the hits of `track` are in no track."""
         track_id = np.where(self.track_id == track, NO_TRACK, self.track_id)
         return replace(self, track_id=track_id)
 
     def in_tracks(self) -> "HitTracks":
-        """Returns the hits that are in a track."""
+        """Returns a copy with only the hits that are in a track."""
         kept = self.track_id != NO_TRACK
         claimed = None if self.claimed is None else self.claimed[kept]
         return HitTracks(self.hit_id[kept], self.track_id[kept], self.file, self.row[kept], claimed)
@@ -102,8 +102,8 @@ SubmittedEvent = tuple[int, Ids, Ids, Ids | None]
 
 
 def write_parquet_submission(path: Path, events: Iterable[SubmittedEvent], claimed: bool) -> None:
-    """Writes the rows of events in their order, atomically and one event at a time; each event is a
-    row group. claimed: also writes the particles of tracks, which each event must then have.
+    """Writes a Parquet submission, atomically, event by event; each event is a row group. claimed:
+    also writes the particle of each track, which each event must then have.
     """
     names = (*IDS, CLAIMED) if claimed else IDS
     filled = (
@@ -116,8 +116,8 @@ def write_parquet_submission(path: Path, events: Iterable[SubmittedEvent], claim
 def write_rows(
     path: Path, schema: pa.Schema, events: Iterable[Sequence[Any]], csv: bool = False
 ) -> None:
-    """Writes the columns of events in their order, atomically and one event at a time, to a Parquet
-    file, or to a `csv` file, which is packed if its name ends with .gz.
+    """Writes the columns of `events`, one event at a time, to a Parquet file or, with `csv`, to a
+    CSV file, which is gzipped if its name ends with .gz. Atomic.
     """
     plain = pa_csv.WriteOptions(quoting_style="none", quoting_header="none")
     make = partial(pa_csv.CSVWriter, write_options=plain) if csv else pq.ParquetWriter
@@ -143,8 +143,8 @@ _LIST = re.compile(r"\[(\s*\d{1,18}\s*,)*(\s*\d{1,18}\s*)?\]")
 
 
 def event_number(name: str) -> int:
-    """Returns the number in an event's name, which is its event_id in a submission. InputError if
-    it has none, such as the name of a graph from files of other formats than TrackML's.
+    """Returns the number in an event's name, its event_id in a submission. InputError if it has
+    none, as a graph from files of other formats than TrackML's.
     """
     match = EVENT_NAME.fullmatch(name)
     if match is None:
@@ -161,7 +161,7 @@ def tracks_path(folder: Path, event: str) -> Path:
 
 
 def write_tracks(folder: Path, event: str, hit_id: Ids, track_id: Ids) -> Path:
-    """Writes `folder`/EVENT-tracks.parquet, atomically, and returns its path.
+    """Writes an event's tracks to `folder`/EVENT-tracks.parquet, atomically; returns the path.
 
     hit_id [N] int64, track_id [N] int64: NO_TRACK for a hit in no track.
     """
@@ -172,8 +172,8 @@ def write_tracks(folder: Path, event: str, hit_id: Ids, track_id: Ids) -> Path:
 
 
 def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None:
-    """Writes a TrackML submission, atomically: for each event its name, hit_id [N], track_id [N].
-    If `path` ends with .gz, the file is packed.
+    """Writes a TrackML submission, atomically; events: name, hit_id [N], track_id [N] of each. If
+    `path` ends with .gz, the file is gzipped.
 
     The challenge wants every hit in a track. So a hit in NO_TRACK gets a track of its own, numbered
     after the event's others. InputError if an event's name has no number.
@@ -189,7 +189,7 @@ def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None
 
 
 def copy_as_trackml(tracks: Path, path: Path) -> None:
-    """Writes the tracks of `tracks` (see `open_tracks`) as one TrackML submission, atomically.
+    """Writes the tracks in `tracks` (see `open_tracks`) as one TrackML submission, atomically.
     Raises InputError if there are none, or they are damaged, or `path` ends with neither .csv nor
     .csv.gz; nothing is written.
     """
@@ -205,8 +205,8 @@ def copy_as_trackml(tracks: Path, path: Path) -> None:
 class TrackSource:
     """The tracks of several events on disk.
 
-    events: number of each event -> where its tracks begin, for messages; ascending. read: returns
-    the tracks of the event with this number, or raises InputError naming file, row and remedy.
+    events: maps each event's number to where its tracks begin, for messages; ascending. read:
+    returns the tracks of event `number`, or raises InputError naming file, row and remedy.
     """
 
     events: dict[int, str]
@@ -214,9 +214,9 @@ class TrackSource:
 
 
 def open_tracks(path: Path) -> TrackSource:
-    """Finds tracks in a folder of event<id>-tracks.parquet or of ACTS's event<id>-tracks*.csv, in
-    one such file, in a submission with event_id, hit_id and track_id (a parquet file of another
-    name, or TrackML's CSV, which gzip may have packed), or in ColliderML's table of tracks.
+    """Opens the tracks in a folder of event<id>-tracks.parquet or of ACTS's event<id>-tracks*.csv,
+    in one such file, in a submission with event_id, hit_id and track_id (a parquet file of another
+    name, or TrackML's CSV, possibly gzipped), or in ColliderML's table of tracks.
 
     Raises:
         InputError: there are none, two files are of one event, or the submission is damaged.
@@ -240,7 +240,7 @@ def open_tracks(path: Path) -> TrackSource:
 
 
 def _open_files(path: Path, found: list[Path]) -> TrackSource:
-    """Takes those of the files that are found at `path` whose names are of tracks."""
+    """Opens those of the files `found` whose names mark them as tracks. path: for messages."""
     files: dict[int, Path] = {}
     for file in found:
         if match := TRACKS_FILE.fullmatch(file.name) or ACTS_FILE.fullmatch(file.name):
@@ -265,9 +265,9 @@ def _open_files(path: Path, found: list[Path]) -> TrackSource:
 
 
 def longest_track(hits: Sequence[Sequence[int]], rank: Ids | None = None) -> tuple[Ids, Ids, int]:
-    """Returns the hits in tracks, the row of each hit's longest track, and how many are shared.
+    """Returns the hits in tracks, the index of each hit's longest track, and the repeated listings.
 
-    rank: breaks ties among tracks of one length, the smallest first.
+    rank: breaks ties between tracks of equal length; the smallest rank wins.
     """
     lengths = np.array([len(track) for track in hits], np.int64)
     ties = np.arange(len(hits)) if rank is None else rank
@@ -281,7 +281,7 @@ def longest_track(hits: Sequence[Sequence[int]], rank: Ids | None = None) -> tup
 def _unlisted(
     hits: Sequence[Sequence[int]], track_id: Sequence[int], row: Ids, path: Path
 ) -> HitTracks:
-    """Returns the tracks of hits by the hits of tracks, and the row of each track."""
+    """Converts tracks' lists of hits to tracks of hits. row: where the file lists each track."""
     hit, place, shared = longest_track(hits)
     if shared:
         warn_once(
@@ -293,7 +293,7 @@ def _unlisted(
 
 
 def _read_acts(path: Path) -> HitTracks:
-    """Reads a file of ACTS's CsvTrackWriter."""
+    """Reads the tracks in a file of ACTS's CsvTrackWriter."""
     text = open_source(path.parent).read(path.name).decode("utf-8", errors="replace")
     track_id, hits = [], []
     with damage_told(f"{path}: damaged file", "write it again"):
@@ -317,8 +317,8 @@ def _read_acts(path: Path) -> HitTracks:
 
 
 def _open_colliderml(path: Path) -> TrackSource:
-    """Opens a table of tracks with lists of their hits: a row per event, of lists of tracks, as
-    ColliderML's, or a row per track, as `bigtrk export tracks` writes it.
+    """Opens a table of tracks with lists of their hits: either a row per event with lists of
+    tracks, as ColliderML's, or a row per track, as `bigtrk export tracks` writes it.
     """
     damage = partial(damage_told, f"{path}: damaged file", "fetch it again")
     needed = ["event_id", "track_id", LISTS_COLUMN]
@@ -372,7 +372,7 @@ def _read_parquet(path: Path, number: int) -> HitTracks:
 
 
 def _open_parquet(path: Path) -> TrackSource:
-    """Opens a submission, which is read event by event."""
+    """Opens a Parquet submission; its events are read one by one."""
     rows = IntegerGroups(path, IDS, optional=(CLAIMED,), or_none=("track_id", CLAIMED))
     groups: dict[int, list[int]] = {}
     first_row: dict[int, int] = {}
@@ -416,8 +416,8 @@ def _open_csv(path: Path) -> TrackSource:
 
 
 def names_by_number(names: Iterable[str], where: object = "events") -> dict[int, str]:
-    """Returns the names of events by their numbers, ascending. InputError if a name has no number,
-    or two have the same. where: the place of the events, for messages.
+    """Maps events' numbers to their names, ascending. InputError if a name has no number, or two
+    names have the same. where: the place of the events, for messages.
     """
     known: dict[int, str] = {}
     for name in names:
@@ -431,7 +431,7 @@ def names_by_number(names: Iterable[str], where: object = "events") -> dict[int,
 
 
 def events_by_number(source: TrackSource, events: Path) -> dict[int, str]:
-    """Returns the names of all events of a folder or zip archive by their numbers, ascending.
+    """Maps the numbers of all events in a folder or zip archive to their names, ascending.
     InputError if two have the same number, or `source` has tracks of an event that is not there.
     """
     names = names_by_number(find_events(events), events)

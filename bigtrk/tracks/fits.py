@@ -1,4 +1,4 @@
-"""Fitted tracks against the truth: pulls and resolutions of their parameters at the beam line.
+"""Compares fitted tracks with the truth: pulls and resolutions of parameters at the beam line.
 
 Shapes: N hits, T tracks, J of them judged, P parameters.
 """
@@ -27,9 +27,9 @@ FEW = 20  # tracks, of which no width is given
 
 @dataclass(frozen=True)
 class FitErrors:
-    """Fits of the J judged particles, which come from the beam line: pt (GeV), eta [J], and for
-    each of P parameters error and pull [J, P]. tracks, converged: numbers of all fits of tracks
-    that are there; `bigtrk fit --chi2-max` also writes the fits of those that it drops.
+    """The fits of J judged particles, all from the beam line: pt (GeV), eta [J], and for each of P
+    parameters error and pull [J, P]. tracks, converged: numbers of all fits of existing tracks;
+    `bigtrk fit --chi2-max` also writes the fits of tracks that it drops.
     """
 
     tracks: int
@@ -41,12 +41,12 @@ class FitErrors:
 
 
 def parameters_path(folder: Path, event: str) -> Path:
-    """Names the file of an event's fits."""
+    """Returns the path of the file with an event's fits."""
     return folder / f"{event}-parameters.parquet"
 
 
 def fit_errors(event: Event, track_id: Ids, file: Path) -> FitErrors:
-    """Compares each fit that a file lists with the particle that made most of its track. track_id
+    """Compares each fit in `file` with the particle that made most of the track's hits. track_id
     [N]: of the event's hits. Raises InputError if the file is damaged or the event has no truth.
     """
     names = [f"cov_{name}_{name}" for name in PARAMETERS]
@@ -86,7 +86,7 @@ def fit_errors(event: Event, track_id: Ids, file: Path) -> FitErrors:
 
 
 def score_fits(events: Sequence[FitErrors]) -> FitScore | None:
-    """Summarises the fits of all events; None of none."""
+    """Summarises the fits of all events; None if there are no events."""
     if not events:
         return None
     pt, eta, error, pull = (
@@ -124,7 +124,7 @@ def _binned(found: Floats, values: Floats, edges: Sequence[float]) -> tuple[floa
 
 
 def _width(values: Floats) -> float | None:
-    """Returns half the central 68.27 % of values, which tails do not widen."""
+    """Returns half the width of the central 68.27 % of values, which outliers do not change."""
     if len(values) < FEW:
         return None
     low, high = np.percentile(values, ONE_SIGMA)

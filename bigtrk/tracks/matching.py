@@ -1,4 +1,4 @@
-"""Tracks matched to particles: efficiency, fake rate and duplicate rate; the TrackML score.
+"""Matches tracks to particles: efficiency, fake rate and duplicate rate; the TrackML score.
 
 The definitions are those of GNN4ITk acorn's track building. Shapes: N hits, P particles, R pairs of
 a track and a particle that share hits.
@@ -26,8 +26,8 @@ Mask = NDArray[np.bool_]
 class Overlaps:
     """One row per pair of a track and a particle that share hits; R rows, M hits in tracks.
 
-    track_id, particle_id [R]; shared [R]: number of hits in both; track_hits, particle_hits [R]: of
-    each, in tracks or not; hits [M]: positions of the hits in tracks, row_of_hit [M]: their rows.
+    track_id, particle_id [R]; shared [R]: number of hits in both; track_hits, particle_hits [R]:
+    number of all hits of each; hits [M]: indices of the hits in tracks, row_of_hit [M]: their rows.
     """
 
     track_id: Ids
@@ -40,17 +40,17 @@ class Overlaps:
 
     @property
     def is_pure(self) -> Mask:
-        """Marks rows whose particle made more than half of the track, [R]."""
+        """Marks the rows whose particle made more than half of the track's hits, [R]."""
         return 2 * self.shared > self.track_hits
 
     @property
     def is_double(self) -> Mask:
-        """Marks pure rows whose particle has more than half of its hits there, [R]."""
+        """Marks the pure rows whose track also has more than half of the particle's hits, [R]."""
         return self.is_pure & (2 * self.shared > self.particle_hits)
 
 
 def overlaps(track_id: Ids, particle_id: Ids) -> Overlaps:
-    """Counts shared hits: track_id, particle_id [N]; hits in no track count to their particle."""
+    """Counts hits that tracks and particles share. track_id (NO_TRACK: none), particle_id [N]."""
     hits = np.flatnonzero(track_id != NO_TRACK)
     tracks, track = np.unique(track_id[hits], return_inverse=True)
     particles, particle, particle_hits = np.unique(
@@ -76,7 +76,7 @@ Mode = Literal["acorn", "strict"]
 
 @dataclass(frozen=True)
 class Particles:
-    """Particles: particle_id [P] int64, pt [P] (GeV), nhits [P] int64 (hits in the event)."""
+    """The particles of an event: particle_id [P] int64, pt [P] (GeV), nhits [P] int64, all hits."""
 
     particle_id: Ids
     pt: NDArray[np.floating]
@@ -85,7 +85,7 @@ class Particles:
 
 @dataclass(frozen=True)
 class Matching:
-    """The definition of a match.
+    """Defines when a track matches a particle, and which tracks and particles count.
 
     style: ATLAS matches a track and a particle if the particle has made at least
     `matching_fraction` of the track's hits. two_way also asks for that fraction of the particle's
@@ -109,8 +109,8 @@ class Matching:
 
 @dataclass(frozen=True)
 class Criteria:
-    """The tracks and particles that count in every style and mode: tracks of at least `min_hits`
-    hits; particles of at least `min_hits` hits and `pt_min` (GeV) are to be found.
+    """The tracks and particles that count in all styles and modes: tracks of `min_hits` or more
+    hits; particles of `min_hits` or more hits and `pt_min` (GeV) or more are to be found.
     """
 
     min_hits: int = 3
@@ -123,7 +123,7 @@ class Criteria:
                 raise InputError(f"{name}={value}: must be a finite number")
 
     def matchings(self) -> list[Matching]:
-        """Lists every style in every mode."""
+        """Returns a Matching for every style in every mode."""
         return [
             Matching(style, mode, self.matching_fraction, self.pt_min, self.min_hits, self.min_hits)
             for style, mode in product(get_args(Style), get_args(Mode))
@@ -132,7 +132,7 @@ class Criteria:
 
 @dataclass(frozen=True)
 class TrackMetrics:
-    """Counts of one event or, added up by `pooled`, of several; a rate over nothing is None."""
+    """Counts of one event or, summed by `pooled`, of several; rates are None where undefined."""
 
     n_particles: int
     n_reconstructed: int
@@ -142,7 +142,7 @@ class TrackMetrics:
 
     @property
     def efficiency(self) -> float | None:
-        """Returns the share of reconstructed among reconstructable particles."""
+        """Returns the fraction of reconstructable particles that are reconstructed."""
         return self.n_reconstructed / self.n_particles if self.n_particles else None
 
     @property
@@ -152,7 +152,7 @@ class TrackMetrics:
 
     @property
     def duplicate_rate(self) -> float | None:
-        """Returns the tracks beyond the first of a reconstructed particle, per such particle."""
+        """Returns the number of extra tracks (beyond the first) per reconstructed particle."""
         return self.n_duplicates / self.n_reconstructed if self.n_reconstructed else None
 
 
@@ -176,7 +176,7 @@ class Judgement:
 
     @property
     def metrics(self) -> TrackMetrics:
-        """Counts the event's tracks and particles."""
+        """Returns the counts of the event's tracks and particles."""
         n_reconstructed = int(self.reconstructed.sum())
         return TrackMetrics(
             n_particles=len(self.particle),
@@ -206,13 +206,13 @@ def match_tracks(
 
 
 def pooled(events: Sequence[TrackMetrics]) -> TrackMetrics:
-    """Adds up events, as acorn forms its rates."""
+    """Sums the counts of several events; rates then follow from the sums, as in acorn."""
     names = [field.name for field in fields(TrackMetrics)]
     return TrackMetrics(*(sum(getattr(event, name) for event in events) for name in names))
 
 
 def _reconstructable(particle_id: Ids, particles: Particles, matching: Matching) -> Ids:
-    """Returns the rows of the particles that count."""
+    """Returns the indices of the particles that `matching` counts as reconstructable."""
     nhits = particles.nhits
     if matching.mode == "acorn":
         seen, counts = np.unique(particle_id, return_counts=True)
@@ -224,7 +224,7 @@ def _reconstructable(particle_id: Ids, particles: Particles, matching: Matching)
 
 
 def _true_hits(rows: Overlaps, particles: Particles, matching: Matching) -> Ids:
-    """Counts the hits of each row's particle: [R]."""
+    """Returns the number of hits of each row's particle, as the mode counts them: [R]."""
     if matching.mode == "acorn":
         return rows.particle_hits
     # A particle that the table lacks has at least the hits that are seen.
@@ -234,7 +234,7 @@ def _true_hits(rows: Overlaps, particles: Particles, matching: Matching) -> Ids:
 
 
 def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, Mask]:
-    """Marks the rows that match their track, and those that reconstruct their particle, [R]."""
+    """Marks rows whose track matches, and rows whose particle is reconstructed: [R], [R]."""
     fraction = matching.matching_fraction
     # Half is read as more than half, so that no track matches two particles.
     fraction += 1e-6 if fraction == 0.5 else 0
@@ -254,9 +254,9 @@ def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, 
 def trackml_score(
     track_id: Ids, particle_id: Ids, weight: NDArray[np.floating] | None
 ) -> float | None:
-    """Returns the weight of well-found hits over that of all hits of an event, in [0, 1]. None
-    without weights, if one is unknown (as in files of the test set), or if all are 0 (an event that
-    has only short particles).
+    """Returns the TrackML score: the weight of well-found hits over the weight of all, in [0, 1].
+    None without weights, if one is unknown (as in files of the test set), or if all are 0 (an event
+    that has only short particles).
 
     track_id [N] (-1: in no track), particle_id [N] (0: noise), weight [N]: all hits of the event,
     also those that track building never saw. A hit is well found if its particle made more than
@@ -271,8 +271,8 @@ def trackml_score(
 
 
 def majority_particles(track_id: Ids, particle_id: Ids) -> Ids:
-    """Returns, for each hit, the particle that made more than half of its track's hits, or NOISE if
-    there is none or the hit is in no track: track_id, particle_id [N] -> [N].
+    """Returns, for each hit, the particle that made more than half of the hits of its track; NOISE
+    if there is none or the hit is in no track: track_id, particle_id [N] -> [N].
     """
     rows = overlaps(track_id, particle_id)
     most = rows.is_pure & (rows.particle_id != NOISE)

@@ -1,4 +1,4 @@
-"""Track quality learnt from events with truth, and its threshold chosen by the rate of fakes.
+"""Learns the quality of tracks from events with truth; chooses its threshold by the fake rate.
 
 Shapes: N hits, C candidates, F features.
 """
@@ -35,10 +35,10 @@ MIN_HITS = 3  # of a track that is judged
 
 @dataclass(frozen=True)
 class KnownEvent:
-    """An event's tree of hits, its candidates for tracks of MIN_HITS or more hits, and the particle
-    of each hit [N] (0: noise).
+    """An event with truth: its tree of hits, its candidates of MIN_HITS or more hits, and each
+    hit's particle [N] (0: noise).
 
-    It takes about 200 bytes per hit in addition to its graph.
+    It takes about 200 bytes per hit, besides its graph.
     """
 
     graph: ScoredGraph
@@ -48,7 +48,7 @@ class KnownEvent:
 
 
 def known_event(graph: ScoredGraph, particle_id: Ids) -> KnownEvent:
-    """Grows the tree of a scored graph, and lists its candidates: particle_id [N] (0: noise)."""
+    """Grows the tree of a scored graph and lists its candidates. particle_id [N] (0: noise)."""
     tree = grow(graph)
     candidates = find_candidates(tree, graph.position, MIN_HITS)
     return KnownEvent(graph, tree, candidates, particle_id)
@@ -62,15 +62,15 @@ LEARNING_RATE = 3e-3
 
 
 def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
-    """Trains two networks on events with truth. One judges candidates; the other judges the chains
-    of hits that good candidates leave, and is None if none or all of them are good tracks.
+    """Trains two networks on events with truth. One judges candidates; the other judges chains of
+    the hits that good candidates leave, and is None if none or all chains are good tracks.
 
-    The same events and seed give the same quality on one machine. Give events on which the scores
-    were not trained: on others, candidates are better than in the events that are judged later.
+    The same events and seed give the same quality on one machine. Give events that the scores were
+    not trained on: candidates in training events are better than in the events judged later.
 
     Raises:
-        InputError: of the candidates none or all are good tracks, or the modules of hits are known
-            in some events only.
+        InputError: none or all of the candidates are good tracks, or only some of the events know
+            the modules of their hits.
     """
     if len({event.graph.modules is None for event in events}) > 1:
         raise InputError("only some events name the module of each hit; leave the others out")
@@ -112,7 +112,7 @@ def _learnt(
 def _examples(
     events: Sequence[KnownEvent], found: Sequence[Candidates | Chains]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Returns features [C, F] of the hits found in events, and 1 for good tracks, else 0 [C]."""
+    """Returns all candidates' or chains' features [C, F], and labels [C]: 1 good track, 0 not."""
     empty = np.zeros((0, WIDTHS[0]), np.float32)
     pairs = zip(events, found, strict=True)
     good = [are_good(one.hits, event.particle_id).astype(np.float32) for event, one in pairs]
@@ -121,7 +121,7 @@ def _examples(
 
 
 def _train(features: Tensor, good: Tensor, seed: int) -> list[Tensor]:
-    """Minimises the mean cross entropy; the learning rate falls linearly to 0."""
+    """Trains a network's weights by mean cross entropy; the learning rate falls linearly to 0."""
     generator = torch.Generator().manual_seed(seed)
     weights = _fresh(generator)
     # As many as see each candidate PASSES times, within limits.
@@ -139,7 +139,7 @@ def _train(features: Tensor, good: Tensor, seed: int) -> list[Tensor]:
 
 
 def _fresh(generator: torch.Generator) -> list[Tensor]:
-    """Draws weights and biases as nn.Linear does."""
+    """Draws a network's initial weights and biases, distributed as nn.Linear's."""
     weights = []
     for inputs, outputs in pairwise(WIDTHS):
         for shape in ((outputs, inputs), (outputs,)):
@@ -158,7 +158,7 @@ Scan = dict[float, TrackMetrics]  # of the tracks at each threshold
 
 
 def scan_thresholds(event: KnownEvent, particles: Particles, quality: Quality) -> Scan:
-    """Judges the tracks of an event at each of THRESHOLDS; its tree is grown once for all."""
+    """Returns the metrics of an event's tracks at each of THRESHOLDS; grows its tree once."""
     tracks = tracks_at(event.graph, event.tree, event.candidates, quality, MIN_HITS)
     scan = {}
     for threshold in THRESHOLDS:
@@ -168,9 +168,9 @@ def scan_thresholds(event: KnownEvent, particles: Particles, quality: Quality) -
 
 
 def cross_fitted_scan(events: Sequence[tuple[KnownEvent, Particles]], seed: int) -> Scan:
-    """Adds up the scans of events, each by a quality learnt from the other events: one that had
+    """Adds up the scans of events, each with a quality learnt from the other events. A quality
     learnt from the event itself would know its tracks, and leave fewer fakes than elsewhere.
-    InputError if the others teach nothing (`train_quality`), or if there are none.
+    InputError if there are no other events, or they teach nothing (`train_quality`).
     """
     scans = []
     shown = follow(events, len(events), "choosing the threshold")

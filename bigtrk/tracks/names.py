@@ -1,4 +1,4 @@
-"""Names that commands choose by: of track builders, and of ways to score tracks."""
+"""The names by which commands choose track builders and ways to score tracks."""
 
 from enum import StrEnum
 from typing import Literal
@@ -8,7 +8,7 @@ Rules = Literal["all"]  # of published figures, by which it judges, too
 
 
 class BuilderName(StrEnum):
-    """A track builder, as commands and records name it."""
+    """The track builders, by the names that commands and records use."""
 
     COMPONENTS = "components"
     JUNCTION_REMOVAL = "junction_removal"

@@ -1,6 +1,6 @@
-"""Efficiency and fake rate by the rules that published figures follow, which differ by points.
+"""Efficiency and fake rate by the rules behind published figures, which differ by several points.
 
-Each rule says which hits are given, which particles are to be found, and which tracks are fakes.
+Each rule defines which hits are given, which particles are to be found, and which tracks are fake.
 Shapes: N hits.
 """
 
@@ -33,8 +33,8 @@ PIXELS = {8: (2, 4, 6, 8)} | dict.fromkeys((7, 9), (2, 4, 6, 8, 10, 12, 14))
 
 @dataclass(frozen=True)
 class RuleCounts:
-    """Counts of events by one rule. particles: number to be found, or the weight of hits;
-    found: the part of it that was found. tracks: those that the rule counts; fakes: among them.
+    """Counts of events by one rule. particles: number to be found, or weight of hits to be found;
+    found: the part that was found. tracks: number that the rule counts; fakes: fake ones of these.
     """
 
     particles: float = 0
@@ -48,7 +48,7 @@ class RuleCounts:
 
 @dataclass(frozen=True)
 class Rule:
-    """A published rule. targets: the particles to be found. tracks: the tracks that count."""
+    """A published rule. targets, tracks: describe the particles to find and tracks that count."""
 
     name: str
     targets: str
@@ -165,7 +165,7 @@ RULES = (
 
 
 def _is_majority(pairs: Overlaps) -> Mask:
-    """Marks one row of each track, that of the particle with most hits in it, [R]; of equal ones
-    the smallest id, which HEPTv2's own code leaves to an unstable sort.
+    """Marks, for each track, the row of the particle with most hits in it, [R]. Ties go to the
+    smallest id; HEPTv2's own code leaves them to an unstable sort.
     """
     return best_at(pairs.track_id, pairs.particle_id, pairs.shared)

@@ -1,4 +1,4 @@
-"""Tracks of files, judged: TrackML's and ColliderML's scores."""
+"""Judges tracks read from files, also by TrackML's and ColliderML's scores."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -32,12 +32,12 @@ def score_files(
     no_track: int = NO_TRACK,
     rules: Rules | None = None,
 ) -> ScoreRecord:
-    """Judges the tracks of `tracks` (see `open_tracks`) by the truth of `events`, a folder or zip
-    archive. Events without tracks are left out, except with a `task`, by whose metrics tracks are
-    then judged, too. no_track: id of hits in no track, besides NO_TRACK. rules: judges tracks also
-    by the rules of published figures. Fits in the folder of the tracks are judged, too. Raises
-    InputError if files are damaged, tracks are of an event or of hits that `events` lacks, list a
-    hit twice, or an event has no truth.
+    """Judges the tracks in `tracks` (see `open_tracks`) by the truth of `events`, a folder or zip
+    archive. Events without tracks are left out, unless a `task` is given, whose metrics are then
+    added. no_track: id of hits in no track, besides NO_TRACK. rules: adds the rules of published
+    figures. Fits in the folder of the tracks are judged, too. Raises InputError if files are
+    damaged, tracks are of an event or of hits that `events` lacks, list a hit twice, or an event
+    has no truth.
     """
     source = open_tracks(tracks)
     names = events_by_number(source, events)
@@ -107,7 +107,7 @@ def _with_truth(events: Path, name: str) -> Event:
 
 
 def _crowded(event: Event, track_id: Ids, file: str) -> str | None:
-    """Returns a complaint about a track with hits of over CROWD particles; None without one."""
+    """Returns a warning if a track has hits of over CROWD particles, else None."""
     shared = overlaps(track_id, hit_particles(event)).track_id
     found, particles = np.unique(shared, return_counts=True)
     if particles.max(initial=0) <= CROWD:

@@ -1,7 +1,7 @@
-"""The interface of a track builder: it reads an event's scored graph, and returns each hit's track.
+"""The interface of track builders, which read an event's scored graph and return each hit's track.
 
-Builders share the rest: the edges that lead outward, and the components that edges join. Shapes: N
-hits, E edges of the graph, K edges kept.
+Builders share the outward edges and the components of hits that edges join. Shapes: N hits, E edges
+of the graph, K edges kept.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ CODE = "tracks", Path(__file__).with_name("tracks.c"), (), (NATIVE, "-ffp-contra
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Loads the compiled passes; None where they cannot be compiled or loaded."""
+    """Loads the compiled C code; None if it cannot be compiled or loaded."""
     found = compiled(*CODE)
     if found is not None:
         found.unite.restype = ctypes.c_long
@@ -34,11 +34,11 @@ def library() -> ctypes.CDLL | None:
 
 @dataclass(frozen=True)
 class ScoredGraph:
-    """An event's scored graph, all that a track builder may read.
+    """An event's scored graph: all that a track builder may read.
 
-    edge_index [2, E] int64: the inner and the outer hit of each edge; scores [E]: in [0, 1]. Of the
-    hits: position [N, 3] float64 (x, y, z in mm), and modules [N, 3] int64 (volume, layer, module),
-    or None if they are unknown.
+    edge_index [2, E] int64: the inner and the outer hit of each edge; scores [E]: in [0, 1].
+    position [N, 3] float64: x, y, z of hits (mm). modules [N, 3] int64: volume, layer, module of
+    hits, or None if unknown.
     """
 
     edge_index: NDArray[np.int64]
@@ -52,8 +52,8 @@ class ScoredGraph:
 
 
 class TrackBuilder(Protocol):
-    """Makes tracks of an event. Ties and order depend only on its inputs, so that the tracks are
-    the same on any machine, in whatever order the edges are.
+    """Makes the tracks of an event. The order and the choice among ties depend only on its inputs,
+    so tracks are the same on any machine and for any order of edges.
     """
 
     def __call__(self, graph: ScoredGraph, min_hits: int) -> NDArray[np.int64]:
@@ -64,7 +64,7 @@ class TrackBuilder(Protocol):
 
 
 def numbered(group: NDArray[np.int64], min_hits: int) -> NDArray[np.int64]:
-    """Makes tracks of groups of hits. group [N]: a number for each group, or NO_TRACK -> track [N].
+    """Converts groups of hits to tracks. group [N]: a group number, or NO_TRACK -> track [N].
 
     Groups of fewer than `min_hits` hits are no tracks; the others are numbered from 0, by their
     first hit.
@@ -91,12 +91,12 @@ class Edges(NamedTuple):
     score: NDArray[np.float64]
 
     def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> "Edges":
-        """Chooses edges by a mask [K] or by their rows."""
+        """Selects edges by a mask [K] or by indices."""
         return Edges(self.source[chosen], self.destination[chosen], self.score[chosen])
 
 
 def outward_edges(graph: ScoredGraph, score_cut: float) -> Edges:
-    """Directs the edges with a score above `score_cut` away from the origin: [E] -> [K].
+    """Returns the edges with a score above `score_cut`, directed away from the origin: [E] -> [K].
 
     If two hits are at the same distance, the one with the lower number comes first. So there are no
     cycles. Edges from a hit to itself are left out.
@@ -116,8 +116,8 @@ def best_at(
     there: NDArray[np.int64],
     score: NDArray[np.floating] | NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Marks the best edge at each hit `here`, or the best of other pairs: [K] each -> [K]. If
-    scores are equal, the pair whose `there` is lower is better.
+    """Marks the best of the pairs that share a value of `here`: the one of highest score. Of equal
+    scores, the pair with the lower `there` is better. [K] each -> [K].
     """
     order = np.lexsort((there, -score, here))
     begins = np.diff(here[order], prepend=-1) != 0
@@ -129,7 +129,7 @@ def best_at(
 def adjacency(
     source: NDArray[np.int64], destination: NDArray[np.int64], n_hits: int
 ) -> "csr_matrix":
-    """Returns which hits edges join, each pair once however often: [K], [K] -> [N, N]."""
+    """Returns the adjacency matrix of edges, repeated ones once: [K], [K] -> [N, N] bool."""
     from scipy.sparse import coo_matrix  # a training without tracks does not wait for it
 
     joined = np.ones(len(source), bool)
@@ -137,7 +137,7 @@ def adjacency(
 
 
 def components(joined: "csr_matrix") -> NDArray[np.int64]:
-    """Numbers the connected components, whatever the edges' direction: [N, N] -> [N]."""
+    """Numbers the connected components, ignoring edges' directions: [N, N] -> [N]."""
     from scipy.sparse.csgraph import connected_components
 
     _, component = connected_components(joined, directed=False)

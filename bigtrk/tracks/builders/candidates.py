@@ -1,4 +1,4 @@
-"""Candidates for tracks: unions of a tree of hits, and the features that tell their quality.
+"""Track candidates: the unions of a tree of hits, and features from which their quality is learnt.
 
 Shapes: N hits, M unions, C candidates, R rows, which are the hits of one candidate after another, F
 features.
@@ -15,14 +15,14 @@ from bigtrk.tracks.builders.hit_tree import LOWEST_SCORE, HitTree, Ids, Values
 
 
 def ranges(first: Ids, size: Ids) -> Ids:
-    """Lists first[c], first[c] + 1 ... of C ranges, one after another: [C], [C] -> [R]."""
+    """Concatenates C integer ranges, range c being first[c], first[c] + 1, ...: [C], [C] -> [R]."""
     begin = np.cumsum(size) - size
     return np.repeat(first - begin, size) + np.arange(size.sum())
 
 
 @dataclass(frozen=True)
 class HitGroups:
-    """C groups of at least one hit each, one after another in R rows: hit [R], size [C]."""
+    """C groups of at least one hit each, one after another: hit [R], size [C]; R sums the sizes."""
 
     hit: Ids
     size: Ids
@@ -37,7 +37,7 @@ class HitGroups:
         return np.add.reduceat(values, self.begin) / self.size
 
     def spread(self, values: Values) -> Values:
-        """Gives each row the value of its group: [C] -> [R]."""
+        """Repeats each group's value on its rows: [C] -> [R]."""
         return np.repeat(values, self.size)
 
     def centred(self, values: Values) -> Values:
@@ -56,12 +56,12 @@ Points = tuple[Values, Values]
 
 @dataclass(frozen=True)
 class HelixFits:
-    """The helices of groups of hits; each field is [C] float64.
+    """Helices fitted to C groups of hits; each field is [C] float64.
 
-    circle_residual, line_residual (mm): root mean squares of the distances of hits from the circle,
-    and, in z, from the line. d0 (mm): distance of the circle from the beam line (x = y = 0), where
-    the arc length begins; z0 (mm): z there. curvature (1/mm): 1 / radius. slope: dz per arc length,
-    which grows towards the mean of the hits.
+    circle_residual, line_residual (mm): root mean squares of the hits' distances from the circle,
+    and, in z, from the line. d0 (mm): distance of the circle from the beam line (x = y = 0); the
+    arc length starts at the closest point, and z0 (mm) is z there. curvature (1/mm): 1 / radius.
+    slope: dz per arc length, which grows towards the mean of the hits.
     """
 
     circle_residual: Values
@@ -101,8 +101,8 @@ def fit_helices(groups: HitGroups, position: Values) -> HelixFits:
 
 
 def _fit_circles(groups: HitGroups, u: Values, v: Values) -> _Circles:
-    """Fits circles to points u, v [R] about their means: minimises the mean square of
-    k (u² + v²) + b u + c v + d with b² + c² = 1.
+    """Fits a circle to each group's points u, v [R], taken from the group's mean: minimises the
+    mean square of k (u² + v²) + b u + c v + d with b² + c² = 1.
     """
     square = u * u + v * v
     w = groups.centred(square)
@@ -122,14 +122,14 @@ def _fit_circles(groups: HitGroups, u: Values, v: Values) -> _Circles:
 
 
 def _distance(a: Values, value: Values) -> Values:
-    """Returns the signed distance of points from circles of which the equations have this value."""
+    """Returns points' signed distances to circles; value: the circle equation at the point."""
     signed: Values = 2 * value / (1 + np.sqrt(np.maximum(1 + 4 * a * value, 0)))
     return signed
 
 
 def _perigees(circles: _Circles, x: Values, y: Values) -> tuple[Values, Points, Points]:
-    """Returns the signed distance of each circle from its point x, y, the point of the circle
-    nearest to it, and the unit vector along the circle there, towards the mean: [C] each.
+    """Returns, for each circle [C], its signed distance from a given point x, y, its point nearest
+    to that one, and the unit vector along the circle there, towards the mean.
     """
     a, b, c, d = circles
     distance = _distance(a, a * (x * x + y * y) + b * x + c * y + d)
@@ -144,9 +144,9 @@ def _perigees(circles: _Circles, x: Values, y: Values) -> tuple[Values, Points, 
 def _arcs(
     groups: HitGroups, circles: _Circles, u: Values, v: Values, perigee: Points, direction: Points
 ) -> Values:
-    """Returns the arc lengths from the perigee to the points, negative against the direction: [R].
+    """Returns each point's arc length from the perigee, negative if opposite to `direction`: [R].
 
-    They are those of the chords, so within half a turn.
+    It is computed from the chord, so it is at most half a turn.
     """
     du, dv = u - groups.spread(perigee[0]), v - groups.spread(perigee[1])
     chord = np.hypot(du, dv)
@@ -158,7 +158,7 @@ def _arcs(
 
 
 def _fit_lines(groups: HitGroups, arc: Values, z: Values) -> tuple[Values, Values, Values]:
-    """Fits z = z0 + slope arc: z0 [C], slope [C], and the residuals [R]."""
+    """Fits z = z0 + slope * arc to each group; returns z0 [C], slope [C] and residuals [R]."""
     mean_arc, mean_z = groups.means(arc), groups.means(z)
     from_mean, rise = arc - groups.spread(mean_arc), z - groups.spread(mean_z)
     variance = groups.means(from_mean**2)
@@ -195,14 +195,14 @@ _SCORE, _RESIDUAL, _D0, _Z0, _CURVATURE = 1e-6, 1e-3, 1e-2, 1.0, 1e-6  # mm, 1/m
 
 @dataclass(frozen=True)
 class Candidates:
-    """Candidates. union [C]: rows of the tree's unions. hits: their hits. features: [C, F] float32.
+    """C track candidates. union [C]: index of the union in the tree. features: [C, F] float32.
 
-    Features, by FEATURES: the number of hits; logits of the scores of the edges that united them,
-    the lowest and the mean; the logit of the edge that unites them with other hits (LOWEST_SCORE
-    without one), and log(1 + the number of these), since a track that lacks hits has some to be
-    united with; logarithms of the helix's residuals, |d0|, |z0| and radius (`fit_helices`), and its
-    |eta| as asinh |slope|; the least and largest distance from the beam line. Lengths are in mm.
-    Signs are left out: tracks differ by them, quality does not.
+    Features, by FEATURES: the number of hits; the logits of the lowest and the mean score of the
+    edges that united them; the logit of the edge that unites them with other hits (LOWEST_SCORE
+    without one), and log(1 + the number of these), since a track that lacks hits may find them
+    there; logarithms of the helix's residuals, |d0|, |z0| and radius (`fit_helices`), and its |eta|
+    as asinh |slope|; the least and largest distance from the beam line. Lengths are in mm. Signs
+    are left out: tracks differ by them, quality does not.
     """
 
     union: Ids
@@ -211,7 +211,7 @@ class Candidates:
 
 
 def find_candidates(tree: HitTree, position: Values, min_hits: int) -> Candidates:
-    """Lists the unions of at least `min_hits` hits, with their features: position [N, 3] (mm).
+    """Returns the unions of at least `min_hits` hits, with features: position [N, 3] (mm).
 
     Unions of more than MOST_HITS hits are no candidates.
     """
@@ -223,8 +223,8 @@ def find_candidates(tree: HitTree, position: Values, min_hits: int) -> Candidate
 
 
 def are_good(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
-    """Marks the groups of hits that are good tracks: one particle made more than PURITY of the
-    hits, and has more than half of its own hits among them. particle_id [N] (0: noise) -> [C].
+    """Marks the groups that are good tracks: one particle made more than PURITY of the group's
+    hits, and more than half of its own hits are in it. particle_id [N] (0: noise) -> [C].
     """
     ids, particle, particle_hits = np.unique(particle_id, return_inverse=True, return_counts=True)
     group = np.repeat(np.arange(len(hits.size)), hits.size)
@@ -254,7 +254,7 @@ def _features(
 
 
 def helix_features(hits: HitGroups, position: Values) -> tuple[Values, ...]:
-    """Returns the features from circle_residual to last_r, [C] each."""
+    """Computes the features from circle_residual to last_r of each group, [C] each."""
     fit = fit_helices(hits, position)
     r = np.hypot(position[:, 0], position[:, 1])[hits.hit]
     return (
@@ -270,9 +270,9 @@ def helix_features(hits: HitGroups, position: Values) -> tuple[Values, ...]:
 
 
 def _mean_logits(tree: HitTree, hits: HitGroups, place: Ids) -> Values:
-    """Averages the logits of the scores of the edges that united each candidate [C].
+    """Averages the logits of the scores of the edges that united each candidate: [C].
 
-    Those edges meet between the candidate's first and last hit, one between each two.
+    In `tree.hits`, one such edge meets between each two neighbouring hits of the candidate.
     """
     between = np.zeros(len(tree.hits))
     between[tree.meeting] = logit(tree.score)
@@ -282,6 +282,6 @@ def _mean_logits(tree: HitTree, hits: HitGroups, place: Ids) -> Values:
 
 
 def logit(score: Values) -> Values:
-    """Returns the logits of scores, which are finite also for 0 and 1."""
+    """Returns the logits of scores, clipped to stay finite at 0 and 1."""
     score = np.clip(score, _SCORE, 1 - _SCORE)
     return np.log(score / (1 - score))

@@ -1,7 +1,7 @@
-"""Chains of edges through the hits that the tree of hits leaves free.
+"""Chains of edges through the hits that the tree of hits leaves without a track.
 
-The tree unites hits by the best edges first. Where a better edge leads to a wrong hit, no union
-holds the hits of the particle alone; a chain may. Chains overlap, and the best are taken in turn.
+The tree unites hits by the best edges first. If a particle's hit has a better edge to a wrong hit,
+no union holds the particle's hits alone; a chain may. Chains overlap; the best are taken in turn.
 
 Shapes: N hits, C chains, F features.
 """
@@ -27,9 +27,9 @@ MOST_CHAINS = 40_000  # of one length; the best are kept
 
 @dataclass(frozen=True)
 class Chains:
-    """Hits of chains, inner ones first, and features [C, F] float32 as in `candidates.FEATURES`.
-    But next_score and next_hits are the logits of the best scores of an edge out of the last hit
-    and of one into the first hit.
+    """Chains of hits, inner hits first, and features [C, F] float32 as in `candidates.FEATURES`,
+    except next_score and next_hits: these are the logits of the best scores of an edge out of the
+    last hit, and of an edge into the first hit.
     """
 
     hits: HitGroups
@@ -37,8 +37,8 @@ class Chains:
 
 
 def find_chains(graph: ScoredGraph, free: NDArray[np.bool_], min_hits: int) -> Chains:
-    """Lists the chains of free hits, no two of them in one module: free [N]. A chain has at most
-    MOST_HITS hits, and at least MIN_HITS, or `min_hits` if that is more.
+    """Finds chains of free hits, each hit in another module. free [N]: hits without a track. A
+    chain has at most MOST_HITS hits, and at least MIN_HITS, or `min_hits` if that is more.
     """
     edges = outward_edges(graph, LOWEST_SCORE)
     edges = edges.where(free[edges.source] & free[edges.destination])
@@ -70,7 +70,7 @@ def find_chains(graph: ScoredGraph, free: NDArray[np.bool_], min_hits: int) -> C
 
 
 def _modules(graph: ScoredGraph) -> Ids:
-    """Numbers the module of each hit [N]; unknown ones are all different."""
+    """Numbers the module of each hit [N]; if modules are unknown, every hit has its own."""
     if graph.modules is None:
         return np.arange(graph.n_hits)
     return np.unique(graph.modules, axis=0, return_inverse=True)[1].reshape(-1)
@@ -79,7 +79,7 @@ def _modules(graph: ScoredGraph) -> Ids:
 def _described(
     found: list[tuple[Ids, Values, Values]], graph: ScoredGraph, best_out: Values, best_in: Values
 ) -> Chains:
-    """Computes the features of chains, of one length after another."""
+    """Makes Chains with features from the chains found, given for each length in turn."""
     hits = HitGroups(
         np.concatenate([chain.ravel() for chain, _, _ in found]),
         np.concatenate([np.full(len(chain), chain.shape[1]) for chain, _, _ in found]),
@@ -97,8 +97,8 @@ def _described(
 
 
 def take_chains(hits: HitGroups, gain: Values, track_id: Ids, min_hits: int) -> Ids:
-    """Adds chains to the tracks of hits [N]. It takes them by falling gain [C] x hits, as long as
-    that is above 0, each if none of its hits is in a track yet.
+    """Returns the tracks of hits [N] with chains added. Chains are taken by falling gain [C] x
+    hits, as long as it is above 0, if none of their hits is in a track yet.
     """
     value = gain * hits.size
     order = np.argsort(-value, kind="stable")

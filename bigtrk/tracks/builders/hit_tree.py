@@ -1,7 +1,7 @@
-"""Trees of hits: united by edges of falling score, so that every cut's groups are in one tree.
+"""A tree of hits, united by edges of falling score: it holds the groups of every score cut.
 
 Kruskal's algorithm: each edge in turn unites the groups of its two hits, unless no track may hold
-the hits of both. Every union is a node of a binary tree and a candidate for a track; the best cut
+both groups. Every union is a node of a binary tree and a candidate for a track; the best score cut
 of one track need not be that of another. Hits are united in C (tracks.c) or, where there is no
 compiler, in Python.
 
@@ -27,8 +27,8 @@ REACH = 15.0  # mm
 
 
 def _exclude(graph: ScoredGraph, group: Sequence[int], other: Sequence[int]) -> bool:
-    """True if no track may hold the hits of both groups: a particle crosses a module once, and a
-    layer again only where its modules overlap, within REACH. Without modules, any track may.
+    """True if one track cannot hold both groups of hits: they share a module, or a layer where they
+    are farther apart than REACH, so no overlap of modules. False if modules are unknown.
     """
     if graph.modules is None:
         return False
@@ -50,8 +50,8 @@ class HitTree:
     is union u.
 
     children [M, 2]: the two nodes that a union joins. score [M]: of the edge that joins them. hits
-    [N]: all hits, depth first; those of union u are hits[first[u] : first[u] + size[u]]: first,
-    size [M]. meeting [M]: where in `hits` the second child's begin; no two unions have the same.
+    [N]: all hits, depth first; union u holds hits[first[u] : first[u] + size[u]]: first, size [M].
+    meeting [M]: where in `hits` the second child's hits begin; it differs between all unions.
     """
 
     children: Ids
@@ -62,15 +62,15 @@ class HitTree:
     meeting: Ids
 
     def parents(self) -> Ids:
-        """Returns the union that each union is a child of [M], -1 where there is none."""
+        """Returns the parent of each union, [M]: the union that joins it to others, or -1."""
         parent = np.full(len(self.hits) + len(self.size), -1)
         parent[self.children] = np.arange(len(self.size))[:, None]
         return parent[len(self.hits) :]
 
     def take_best(self, values: Values) -> Ids:
-        """Takes the disjoint unions with the largest sum of values [M]: rows of them, ascending.
+        """Returns the disjoint unions with the largest sum of values [M]: their indices, ascending.
 
-        If sums are equal, it takes the larger union; it takes none if that wins nothing.
+        Of equal sums, the larger union is taken; unions that add nothing are not.
         """
         best = [0.0] * len(self.hits)
         for left, right, own in zip(*self.children.T.tolist(), values.tolist(), strict=True):
@@ -85,8 +85,8 @@ class HitTree:
 
 
 def grow(graph: ScoredGraph) -> HitTree:
-    """Grows the trees of a graph. Edges of equal score are taken by (destination, source). Edges
-    below LOWEST_SCORE are not taken. Without modules any hits may be united.
+    """Grows the tree of a graph's hits. Edges are taken by falling score, then (destination,
+    source). Edges below LOWEST_SCORE are ignored. If modules are unknown, any hits may be united.
     """
     n_hits = graph.n_hits
     taken = np.flatnonzero(graph.scores >= LOWEST_SCORE)
@@ -108,8 +108,8 @@ def grow(graph: ScoredGraph) -> HitTree:
 
 
 def _unite(edges: Ids, graph: ScoredGraph) -> tuple[Ids, Ids]:
-    """Unites hits by edges [2, E] in their order: the children [M, 2] and the edge [M] of each
-    union.
+    """Unites hits by edges [2, E] in their order; returns each union's children [M, 2] and edge
+    [M].
     """
     found, n_hits = library(), graph.n_hits
     if found is None:
@@ -154,7 +154,7 @@ def _plain_unite(edges: Ids, graph: ScoredGraph) -> tuple[Ids, Ids]:
 
 
 def _lay_out(children: Ids, n_hits: int) -> tuple[Ids, Ids]:
-    """Orders hits so that those of each node are consecutive: first, size [N + M]."""
+    """Orders hits so that each node's are consecutive; returns nodes' first place, size [N + M]."""
     lefts, rights = children.T.tolist()  # a list of pairs takes many times as long
     size = [1] * n_hits
     for left, right in zip(lefts, rights, strict=True):

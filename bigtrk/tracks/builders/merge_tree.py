@@ -1,4 +1,4 @@
-"""The merge tree: tracks are the candidates of the best quality, which a small network gives.
+"""The merge tree: tracks are the candidates of the best quality, which a small network predicts.
 
 Shapes: N hits, C candidates, F features.
 """
@@ -31,10 +31,10 @@ WIDTHS = (len(FEATURES), HIDDEN, HIDDEN, 1)
 
 @dataclass(frozen=True, eq=False)
 class Quality:
-    """A trained network. mean, scale [F]: of the features. weights: for each layer a weight
-    [outputs, inputs] and a bias [outputs], by WIDTHS. All are float32. with_modules: the graphs
-    from which it learnt had the hits' modules. chains: the quality of chains of hits that the tree
-    leaves free; None: there is no second pass.
+    """A trained network. mean, scale [F]: of the features. weights: each layer's weight [outputs,
+    inputs] and bias [outputs], by WIDTHS. All are float32. with_modules: its training graphs had
+    the hits' modules. chains: the quality of chains of hits that the tree leaves free; None: no
+    second pass.
     """
 
     with_modules: bool
@@ -46,7 +46,7 @@ class Quality:
     def __call__(self, features: NDArray[np.float32]) -> Values:
         """Returns the probability that each candidate is a good track: [C, F] -> [C] float64.
 
-        Machines round sums of products differently; in float64 too little to change tracks.
+        Rounding of sums differs between machines; in float64 too little to change tracks.
         """
         weights = [weight.double() for weight in self.weights]
         values = logits(weights, standardised(features, self.mean, self.scale).double())
@@ -55,12 +55,12 @@ class Quality:
 
 
 def standardised(features: NDArray[np.float32], mean: Tensor, scale: Tensor) -> Tensor:
-    """Subtracts the mean and divides by the scale of each feature: [C, F] -> [C, F]."""
+    """Standardises features: subtracts the mean, divides by the scale: [C, F] -> [C, F]."""
     return (torch.from_numpy(features) - mean) / scale
 
 
 def logits(weights: Sequence[Tensor], features: Tensor) -> Tensor:
-    """Computes the network: [C, F] standardised features -> [C]."""
+    """Computes the network's logit of each row of standardised features: [C, F] -> [C]."""
     values = features
     for layer in range(0, len(weights), 2):
         values = linear(values.relu() if layer else values, weights[layer], weights[layer + 1])
@@ -69,11 +69,11 @@ def logits(weights: Sequence[Tensor], features: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class MergeTree:
-    """Unites hits by edges of falling score; every union is a candidate for a track. Of all sets of
-    candidates without a hit in common, it takes the set with the largest sum of (P - SURE) x hits,
-    where P is a candidate's `quality`. A second pass takes chains of the hits that are left
-    (chains.py), by their own quality P and (P - `threshold`) x hits. A `threshold` above SURE
-    replaces it. Without a quality of chains there is one pass, by `threshold`.
+    """Unites hits by edges of falling score; every union is a track candidate. Of all sets of
+    candidates without a hit in common, it takes the one with the largest sum of (P - SURE) x hits,
+    where P is a candidate's `quality`. A second pass takes chains of the hits left over
+    (chains.py), by the quality P of chains and (P - `threshold`) x hits. A `threshold` above SURE
+    replaces SURE. Without a quality of chains there is one pass, by `threshold`.
 
     A higher threshold, between 0 and 1, gives fewer fakes and finds fewer particles. Tracks have at
     least two hits and at most candidates.MOST_HITS. If modules are unknown, hits of one module may
@@ -88,8 +88,8 @@ class MergeTree:
             raise InputError(f"threshold {self.threshold} of track quality: must be from 0 to 1")
 
     def __call__(self, graph: ScoredGraph, min_hits: int) -> Ids:
-        """Returns each hit's track [N], or NO_TRACK (TrackBuilder). InputError where modules are
-        known here and were not in training, or reversely.
+        """Returns each hit's track [N], or NO_TRACK (TrackBuilder). InputError if modules are known
+        in this event but were not in training, or the reverse.
         """
         if self.quality.with_modules != (graph.modules is not None):
             here = "lacks" if graph.modules is None else "has"
@@ -111,7 +111,7 @@ SURE = 0.8
 def chains_left(
     graph: ScoredGraph, tree: HitTree, candidates: Candidates, gain: Values, min_hits: int
 ) -> tuple[Ids, Chains]:
-    """Returns the first pass's track of each hit [N], and chains of the hits left over."""
+    """Returns the first pass's track of each hit, [N], and the chains of hits left without one."""
     sure = take_tracks(tree, candidates, gain, min_hits)
     return sure, find_chains(graph, sure == NO_TRACK, min_hits)
 
@@ -119,7 +119,7 @@ def chains_left(
 def tracks_at(
     graph: ScoredGraph, tree: HitTree, candidates: Candidates, quality: Quality, min_hits: int
 ) -> Callable[[float], Ids]:
-    """Prepares all that does not depend on the threshold, for which the result returns tracks."""
+    """Does all work that needs no threshold; returns a function from threshold to tracks [N]."""
     probability = quality(candidates.features)
     if quality.chains is None:
         return lambda threshold: take_tracks(tree, candidates, probability - threshold, min_hits)
@@ -138,8 +138,8 @@ def tracks_at(
 
 
 def take_tracks(tree: HitTree, candidates: Candidates, gain: Values, min_hits: int) -> Ids:
-    """Takes, of all sets of candidates without a hit in common, the one with the largest sum of
-    gain x hits: gain [C] -> the track of each hit [N], or NO_TRACK.
+    """Takes the set of candidates without a hit in common that has the largest sum of gain x hits:
+    gain [C] -> the track of each hit [N], or NO_TRACK.
     """
     values = np.zeros(len(tree.size))
     values[candidates.union] = gain * candidates.hits.size
@@ -166,7 +166,7 @@ _WEIGHTS = [name for name in _LAYOUT if name not in ("mean", "scale")]
 
 
 class _Record(Settings):
-    """The record of the file, whose tensors are the weights."""
+    """The record in a merge tree's file; the file's tensors are the weights."""
 
     format: Literal["bigtrk merge tree"]
     version: Literal[2]
@@ -197,7 +197,7 @@ def _tensors(quality: Quality) -> dict[str, Tensor]:
 
 
 def read_merge_tree(path: Path) -> MergeTree:
-    """Reads what `write_merge_tree` wrote, and verifies its checksums."""
+    """Reads a file of `write_merge_tree`; InputError if it is damaged or another kind of file."""
     opened = SectionFile(path)
     if opened.record.get("format") != FORMAT:
         raise InputError(f"{path}: is no merge tree; train the pipeline again")

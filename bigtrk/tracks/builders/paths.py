@@ -1,7 +1,6 @@
-"""The longest paths of a graph, one after another.
+"""Finds the longest paths of a graph, one after another.
 
-Shapes: N hits, K edges, V hits that have edges, numbered anew so that each edge leads to a later
-one.
+Shapes: N hits, K edges, V hits that have edges, renumbered so that edges lead to higher numbers.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from bigtrk.tracks.builders.builder import NO_TRACK, Edges, adjacency
 
 
 class Successors(NamedTuple):
-    """The edges out of node v, the best first, are rows first[v] to first[v + 1] - 1.
+    """Edges by source: rows first[v] to first[v + 1] - 1 lead out of node v, the best one first.
 
     first [V + 1], target [K] int64; score [K] float64; hit [V] int64: the hit of each node.
     """
@@ -26,10 +25,10 @@ class Successors(NamedTuple):
 
 
 def _successors(edges: Edges, n_hits: int) -> Successors:
-    """Sorts edges [K] of N hits: of equal scores that to the hit with the lower number is first.
+    """Sorts edges [K] by source node and falling score; ties by the destination's hit number.
 
-    Nodes are ordered topologically: hits without edges into them first, and each other hit by the
-    number of edges of the longest path to it; then by the hits' numbers.
+    Nodes are hits in topological order: by the number of edges of the longest path that ends at the
+    hit, then by hit number.
     """
     depth = _depth(edges, n_hits)
     hit = np.argsort(depth, kind="stable")
@@ -44,7 +43,7 @@ def _successors(edges: Edges, n_hits: int) -> Successors:
 
 
 def _depth(edges: Edges, n_hits: int) -> NDArray[np.int64]:
-    """Counts the edges of the longest path to each hit [N]; -1 for hits without edges."""
+    """Counts the edges of the longest path that ends at each hit [N]; -1 for hits without edges."""
     following = adjacency(edges.source, edges.destination, n_hits)
     awaited = np.bincount(following.indices, minlength=n_hits)
     depth = np.full(n_hits, -1)
@@ -64,12 +63,12 @@ UNUSED = -2  # of a node that is in no path yet
 def longest_paths(
     edges: Edges, n_hits: int, min_hits: int, best: float, others: float
 ) -> NDArray[np.int64]:
-    """Returns the path of each hit [N], or NO_TRACK; paths are numbered as they are taken.
+    """Returns the number of the path that each hit is in [N], or NO_TRACK, in order of taking.
 
     Each unused node in turn starts paths over unused nodes, which follow the best edge if its score
     is above `best`, and each other edge if its score is above `others`. The longest path is taken;
     of equally long ones, the one that follows better edges first. If it has fewer than `min_hits`
-    hits, only the node itself is used up.
+    hits, only the starting node is used up.
     """
     graph = _successors(edges, n_hits)
     path, first = [UNUSED] * len(graph.hit), graph.first.tolist()

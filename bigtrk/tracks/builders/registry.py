@@ -1,4 +1,4 @@
-"""The track builders that read the edges above a score: components, junction removal and walks.
+"""Track builders that read only edges above a score: components, junction removal and walks.
 
 Shapes: N hits, K edges.
 """
@@ -27,7 +27,7 @@ from bigtrk.tracks.names import BuilderName
 
 @dataclass(frozen=True)
 class Components:
-    """Edges with a score above `score_cut` are kept, and hits that they join are a track."""
+    """Connected components: hits joined by edges with a score above `score_cut` form a track."""
 
     score_cut: float = 0.5
 
@@ -38,11 +38,11 @@ class Components:
 
 @dataclass(frozen=True)
 class JunctionRemoval:
-    """Keeps the edges with a score above `score_cut` that are both the best out of their inner hit
-    and the best into their outer hit; hits that they join are a track.
+    """Keeps each edge with a score above `score_cut` that is both the best out of its inner hit and
+    the best into its outer hit; hits joined by kept edges form a track.
 
-    Both are judged at once, as in ACTS: an edge that loses at one end still beats others at the
-    other. If scores are equal, the edge to the hit with the lower number is better.
+    Both tests use all edges, as in ACTS: an edge that loses at one end still beats others at the
+    other end. Of equal scores, the edge to the hit with the lower number is better.
     """
 
     score_cut: float = 0.5
@@ -56,15 +56,15 @@ class JunctionRemoval:
 
 @dataclass(frozen=True)
 class Walk:
-    """Edges with a score above `score_cut` are directed outward. Components that are simple chains
-    (one edge in and one out of each hit at most) are tracks. In the others, each hit in topological
+    """Directs edges with a score above `score_cut` outward. Components that are simple chains (at
+    most one edge in and one out of each hit) are tracks. In the others, each hit in topological
     order that is in no track yet starts a walk. It follows the best edge to such a hit if its score
-    is above `min_score`, and branches to every other whose score is above `add_score`. The longest
-    path is a track.
+    is above `min_score`, and branches along every other edge with a score above `add_score`. The
+    longest path becomes a track.
 
     Of equally long paths it takes the one that follows better edges first; of edges with equal
-    scores the one to the hit with the lower number is better. A hit whose longest path is too short
-    for a track starts and joins no other path.
+    scores, the edge to the hit with the lower number is better. A hit whose longest path is too
+    short for a track starts and joins no other path.
 
     Without `turns` it is the fast walk: each hit keeps its best edge out, if its score is at least
     `min_score`, and edges above `add_score`, before any walk starts. If the best edge leads to a
@@ -91,7 +91,7 @@ class Walk:
         return numbered(np.where(in_chain, component, apart), min_hits)
 
     def _paths(self, edges: Edges, n_hits: int, min_hits: int) -> NDArray[np.int64]:
-        """Returns the path of each hit [N], or NO_TRACK."""
+        """Returns the number of the path that each hit is in [N], or NO_TRACK."""
         if self.turns:
             return longest_paths(edges, n_hits, min_hits, self.min_score, self.add_score)
         best = best_at(edges.source, edges.destination, edges.score) & (
@@ -112,5 +112,5 @@ BUILDERS: dict[BuilderName, Callable[..., CutBuilder]] = {
 
 
 def make_builder(name: BuilderName, score_cut: float | None = None) -> CutBuilder:
-    """Makes the builder `name`, with a score cut of its own where none is given."""
+    """Makes the track builder `name`; `score_cut` None stands for the builder's default."""
     return BUILDERS[name](**({} if score_cut is None else {"score_cut": score_cut}))
