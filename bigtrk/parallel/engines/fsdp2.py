@@ -1,5 +1,4 @@
-"""FSDP2: parameters, gradients and optimizer state sharded over all ranks or over blocks of them.
-"""
+"""FSDP2: parameters, gradients and optimizer state sharded over all ranks or blocks of them."""
 
 import warnings
 from collections.abc import Iterator, Mapping
