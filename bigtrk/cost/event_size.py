@@ -1,4 +1,4 @@
-"""The size of an event, whole and in sectors, and the law by which METIS's cuts grow.
+"""The size of an event, whole and in sectors, and laws for the cut edges and halos of METIS's cuts.
 
 Each half of a part is cut again across a surface, so the edges cut in K parts grow as K^g - 1. The
 law was fitted to counts by scripts/scaling/partition_volumes.py. Shapes: N nodes, E edges, K parts.
@@ -12,8 +12,8 @@ FEWEST_NODES = 1e5
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """Gives factor (E/N)^degree (N/100,000)^nodes (K^parts - 1) for an event of N nodes and E edges
-    in K parts. Fewer nodes than 100,000 count as 100,000, since no event so small was cut.
+    """The law factor (E/N)^degree (N/100,000)^nodes (K^parts - 1) for an event of N nodes and E
+    edges in K parts. Fewer nodes than 100,000 count as 100,000, since no smaller event was fitted.
     """
 
     factor: float
@@ -33,11 +33,11 @@ class PowerLaw:
 # parts (docs/results/partition_volumes.json): off by a fifth in the median, by up to 70 %.
 CUT = PowerLaw(factor=1.16e-3, degree=1.094, nodes=-0.82, parts=0.515)
 HALO = PowerLaw(factor=4.15e-3, degree=1.13, nodes=-0.72, parts=0.53)
-# In nine of ten cuts the largest part exceeds the mean by at most this many times imbalance() - 1
+# In nine of ten cuts the largest part exceeds the mean by at most MOST_EXCESS x (imbalance() - 1)
 # (40 graphs of HEPTrkX in 8 to 32 parts, 3.0 M edges in 8 to 64).
 MOST_EXCESS = 4.0
-# Parts that a part exchanges rows with in the mean, at most, however many there are: 22 of 64 and
-# 28 of 256 with 3.0 M edges, 10 and 17 with 43.6 M.
+# The limit, for many parts, of the mean number of parts that a part exchanges rows with: 22 of 64
+# and 28 of 256 with 3.0 M edges, 10 and 17 with 43.6 M.
 MOST_NEIGHBOURS = 32
 
 
@@ -54,13 +54,13 @@ def imbalance(edges: float, parts: int) -> float:
 
 
 def neighbours(parts: int) -> float:
-    """Estimates the number of parts with which one part, of `parts`, exchanges rows."""
+    """Estimates the number of parts with which one of `parts` parts exchanges rows."""
     return (parts - 1) / (1 + (parts - 1) / MOST_NEIGHBOURS)
 
 
 @dataclass(frozen=True)
 class SectorSize:
-    """The largest sector of an event: local edges (cut ones included), owned nodes, halo rows."""
+    """The largest sector of an event: local edges (with cut edges), owned nodes, halo rows."""
 
     edges: float
     owned: float
@@ -73,9 +73,9 @@ class SectorSize:
 
 @dataclass(frozen=True)
 class EventSize:
-    """Nodes and edges of an event, the number of sectors it is stored in, and three ratios of its
-    cut to what the laws above estimate for METIS: cut edges, halo rows, and the `excess` of the
-    largest sector's edges over the mean's.
+    """An event's nodes and edges, and the number of sectors in which it is stored. cut, halo,
+    excess: cut edges, halo rows, and the excess of the largest sector's edges over the mean's, each
+    divided by the estimate for METIS above.
     """
 
     nodes: float
@@ -98,7 +98,7 @@ class EventSize:
 
 
 def event_size(record: dict[str, Any]) -> EventSize:
-    """Returns the size that the record of a graph or of a cut event gives."""
+    """Returns the size of an event from the record of its graph or of its cut."""
     quality, parts = record.get("quality"), record.get("parts", 1)
     nodes, edges = record["nodes"], record["edges"]
     if not quality or parts == 1:

@@ -1,10 +1,10 @@
-"""Counts what a training pass of the model holds, computes and moves, without running it.
+"""Counts the memory, operations and bytes moved of a model's training pass, without running it.
 
 The model itself runs forward and backward on meta tensors (shapes without data), so the count
-follows the model as it is, whatever it recomputes and in which precision. A model of the user's own
-that cannot do that runs on small random graphs instead. All counts are linear in the sizes of a
-sector, so a few small passes give them for every size. A pass on a GPU has its chunks, and launches
-of fused passes over edges, whose operations and bytes are in models/edges/work.py.
+follows the model as it is, with its recomputation and precision. A model of the user's own that
+cannot do that runs on small random graphs instead. All counts are linear in the sizes of a sector,
+so a few small passes give them for every size. On a GPU a pass has other chunks, and fused launches
+over edges, whose operations and bytes models/edges/work.py counts.
 
 Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, owned nodes, 1).
 """
@@ -32,14 +32,14 @@ from bigtrk.models.settings import ModelConfig, make_model
 from bigtrk.parallel.engines.spec import Weights
 
 Columns = NDArray[np.float64]
-# Edges, nodes and owned nodes, in chunks. They are independent in all columns. Each has as many
-# edges as nodes or more, and each that is cut has a halo, so that all run the same operations.
+# (edges, nodes, owned nodes) of the counted graphs, in chunks; linearly independent. Each has as
+# many edges as nodes or more; each that is cut has a halo. So all run the same operations.
 _CUT_SIZES = ((3, 2, 1), (4, 2, 1), (3, 3, 1), (4, 3, 2))
 _WHOLE_SIZES = ((2, 1, 1), (3, 1, 1), (2, 2, 2))
-_ROWS = 1000  # of a chunk where a layer is computed at once
+_ROWS = 1000  # rows of a count if a layer is computed at once
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
-_FEWEST_ROWS = 64  # of a count for a GPU's small graphs
+_FEWEST_ROWS = 64  # rows of a count for a GPU's small graphs
 _COUNTS = ("saved", "away", "moved", "flops", "bf16_flops", "traffic", "operations")
 
 
@@ -48,13 +48,13 @@ class Footprint:
     """The counts of a forward and backward pass. Each [4] has a count per edge, node and owned
     node, and a constant (`columns`). live [T, 4]: bytes alive at each moment, without weights,
     their gradients and inputs. saved: bytes alive between forward and backward. away: bytes of
-    edges that meanwhile are off the device. moved: bytes that travel there and back. flops: of all
-    matrix products; bf16_flops: of those with results in bfloat16. traffic: bytes that operations
-    read and write. operations: their number. busy_rows: rows of a GPU's pass from which on its
-    counts are linear; None on a CPU, where they always are. exchanged: bytes of a row in each halo
-    exchange of the forward pass. width: of the states of nodes and edges between layers. measured:
-    real tensors were passed, since the model reads data that meta tensors do not have. layered: the
-    model takes several sectors at once.
+    edges that meanwhile are off the device. moved: bytes that travel there and back. flops: in all
+    matrix products; bf16_flops: in products with results in bfloat16. traffic: bytes that
+    operations read and write. operations: their number. busy_rows: rows of a GPU's pass from which
+    on its counts are linear; None on a CPU, where they always are. exchanged: bytes of a row in
+    each halo exchange of the forward pass. width: of the states of nodes and edges between layers.
+    measured: real tensors were passed, since the model reads data that meta tensors do not have.
+    layered: the model takes several sectors at once.
     """
 
     live: Columns
@@ -84,8 +84,8 @@ def footprint(
     on_gpu: bool = False,
     most_rows: int | None = None,
 ) -> Footprint:
-    """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows.
-    Several `sectors` of a layered model have one size, and counts are by the size of one.
+    """Counts a pass over a whole graph or, if `cut`, over a sector that exchanges halo rows. A
+    layered model may pass several `sectors` of equal size at once; counts are by the size of one.
 
     away_in: edges between layers are off the device, and come to it in blocks of this many bytes.
     on_gpu: the pass is on a GPU, over enough edges to keep it busy. most_rows: counts over at most
@@ -141,8 +141,8 @@ def footprint(
 
 
 def _busy_rows(config: ModelConfig, on_gpu: bool) -> tuple[int, int | None]:
-    """Returns the rows from which on counts are linear, a chunk and one for each program of a GPU's
-    kernels; and the rows of a chunk.
+    """Returns the rows from which on counts are linear (a chunk, and a row for each program of a
+    GPU's kernels), and the rows of a chunk (None without chunks).
     """
     if not config.hidden:
         return _ROWS, None
@@ -163,8 +163,8 @@ def _run(
     away_in: int | None,
     on_gpu: bool,
 ) -> Counted:
-    """Runs one forward and backward pass."""
-    # They are made before, as engines with buckets do: what a pass adds to them is freed at once.
+    """Runs one forward and backward pass, and returns its counts."""
+    # Gradients exist before the pass, as with buckets: it adds to them, and frees what it added.
     gradients = [parameter.new_empty(parameter.shape) for parameter in model.parameters()]
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient
@@ -208,8 +208,8 @@ def _inputs(
 
 
 class _Halo:
-    """An exchange that receives `n_halo` rows for each sector without sending, and notes the bytes
-    of a row.
+    """A mock exchange: appends `n_halo` zero rows to each sector without sending, and records the
+    bytes of a row.
     """
 
     def __init__(self, n_halo: int) -> None:
@@ -227,13 +227,13 @@ def _numel(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-# Counts a pass over several sectors at once, of many rows, or of at most this many.
+# Counts a pass: (number of sectors at once, most rows or None for many).
 Count = Callable[[int, int | None], Footprint]
 
 
 def activations(count: Count, size: SectorSize, sectors: int) -> tuple[float, float]:
-    """Returns two numbers of bytes of a rank with `sectors` sectors: those saved between forward
-    and backward, and those at the peak. A few sectors are counted; each further one adds the same.
+    """Returns the bytes of activations of a rank with `sectors` sectors: saved between forward and
+    backward, and at the peak. A few sectors are counted; each further one adds the same.
     """
     sizes, few = columns(size), min(sectors, _COUNTED_SECTORS)
     busy, rows = count(1, None).busy_rows, None
@@ -254,5 +254,5 @@ def activations(count: Count, size: SectorSize, sectors: int) -> tuple[float, fl
 
 
 def columns(size: SectorSize) -> Columns:
-    """Returns what a footprint's columns are multiplied by."""
+    """Returns the vector [4] by which counts per edge, node, owned node and 1 are multiplied."""
     return np.array([size.edges, size.nodes, size.owned, 1.0])

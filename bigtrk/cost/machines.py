@@ -17,7 +17,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class DataSheet:
-    """A GPU's name, its operations per second in matrix products in bfloat16 and in float32, and
+    """A GPU's name; its operations per second in matrix products, in bfloat16 and in float32; and
     the bytes per second of its memory.
     """
 
@@ -30,8 +30,8 @@ class DataSheet:
 A100_SHEET = DataSheet("A100", 312e12, 19.5e12, 1.555e12)  # 40 GB, NERSC's
 H100_SHEET = DataSheet("H100", 989e12, 67e12, 3.35e12)  # SXM
 H200_SHEET = DataSheet("H200", 989e12, 67e12, 4.8e12)  # SXM
-# By the whole names that torch has for devices. Parts of names do not tell a form from another, nor
-# from a slice of a GPU (MIG) or a card that one customer alone has.
+# Keys are torch's whole names of devices. Parts of names do not tell one form from another, nor
+# from a slice of a GPU (MIG) or a card made for one customer.
 DATA_SHEETS: Mapping[str, DataSheet] = {
     "NVIDIA A100-SXM4-40GB": A100_SHEET,
     "NVIDIA A100-PCIE-40GB": A100_SHEET,
@@ -48,7 +48,7 @@ DATA_SHEETS: Mapping[str, DataSheet] = {
 
 @dataclass(frozen=True)
 class Link:
-    """Seconds of one message without content, and bytes per second and direction of one rank."""
+    """The seconds of an empty message, and the bytes per second and direction of one rank."""
 
     latency: float
     bandwidth: float
@@ -65,7 +65,7 @@ class Network:
     between: Link
 
     def slowest(self, ranks: int, ranks_per_node: int) -> Link:
-        """Returns the link that `ranks` neighbouring ranks wait for."""
+        """Returns the slowest link among `ranks` neighbouring ranks."""
         return self.within if ranks <= ranks_per_node else self.between
 
 
@@ -81,7 +81,7 @@ def all_reduce(link: Link, ranks: int, n_bytes: float) -> float:
 
 
 def all_gather(link: Link, ranks: int, n_bytes: float) -> float:
-    """Returns the seconds to gather shards of `n_bytes` in all, or to reduce and scatter them."""
+    """Returns the seconds to gather shards of `n_bytes` in total, or to reduce and scatter them."""
     if ranks == 1:
         return 0.0
     return link.seconds(math.log2(ranks), (ranks - 1) / ranks * n_bytes)
@@ -111,7 +111,7 @@ class Machine:
 
     @property
     def shared(self) -> bool:
-        """Whether the ranks of a host share its cores."""
+        """Whether the ranks of a host share its cores, as on a CPU."""
         return self.accelerator == "cpu"
 
     def slower(self, factor: float) -> "Machine":
@@ -126,7 +126,7 @@ class Machine:
 
 
 def of_sheet(sheet: DataSheet) -> Machine:
-    """Returns the constants of a GPU by its data sheet.
+    """Makes the machine of a GPU from its data sheet.
 
     Passes over edges reached an eighth of the sheet's products and half of its bandwidth on an H100
     (docs/results/gpu.json). Links are as in Tripathy et al. (100 GB/s between two devices) and as
@@ -160,8 +160,8 @@ MACHINES = {"cpu": CPU, "A100": A100, "H100": H100, "H200": H200}
 
 
 def machine_of(device: str) -> Machine:
-    """Returns the constants of a device by the name that torch gives it: from its data sheet, or
-    those of an A100 if no sheet is known.
+    """Returns the machine for a device, by the name that torch gives it; for a GPU without a known
+    data sheet, the A100.
     """
     if device == "cpu":
         return CPU
@@ -170,7 +170,7 @@ def machine_of(device: str) -> Machine:
 
 
 def find_machine(name: str | None) -> Machine:
-    """Returns the constants of a machine by its short name; None: of this machine. Raises
+    """Returns the machine with this short name; None: the machine that runs this process. Raises
     InputError if no machine has this name.
     """
     if name is None:

@@ -1,8 +1,8 @@
 """The memory and the roofline of an event on K ranks.
 
-Memory is counted (footprint.py); only the process's own part is a constant. Time is a roofline and
-no prediction: the longest of matrix products, bytes moved and operations started, each at a rate of
-the machine (machines.py). Exchange and reduction follow from latency and bandwidth.
+Memory is counted (footprint.py); only the process's own part is a constant. Time is a roofline, not
+a prediction: the longest of matrix products, bytes moved and operations started, each at a rate of
+the machine (machines.py). Times of exchange and reduction follow from latency and bandwidth.
 """
 
 import math
@@ -31,7 +31,7 @@ _MERGED_EDGE_BYTES = 100
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak bytes of one rank, by kind. buffers: those of the engine, and what reducing gradients,
+    """The peak bytes of one rank, by kind. buffers: the engine's, and what reducing gradients,
     updating weights or writing a checkpoint takes beyond the activations, once these are freed.
     """
 
@@ -47,7 +47,7 @@ class Memory:
 
     @property
     def total(self) -> float:
-        """Returns whole bytes."""
+        """The sum in whole bytes."""
         return float(math.floor(sum(asdict(self).values())))
 
 
@@ -56,10 +56,10 @@ class CostModel:
     """Counts memory and time for one model, engine, world and machine.
 
     n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host.
-    events_per_step: the events that a rank holds at once. reads_ahead: it also holds those of the
-    next step, which is so if an epoch has several steps. spills_beyond: bytes of a rank's memory
-    beyond which states of edges, and inputs, are kept in files; None: never. averages: an average
-    of the weights is kept, divided over the ranks.
+    events_per_step: the events that a rank holds at once. reads_ahead: it also holds the events of
+    the next step, as in epochs of several steps. spills_beyond: bytes of a rank's memory beyond
+    which states of edges, and inputs, are kept in files; None: never. averages: an average of the
+    weights is kept, divided over the ranks.
     """
 
     model: ModelConfig
@@ -75,9 +75,9 @@ class CostModel:
     averages: bool = False
 
     def footprint(self, cut: bool, sectors: int = 1, most_rows: int | None = None) -> Footprint:
-        """Counts a pass over `sectors` sectors. most_rows: of a graph too small to fill a GPU."""
+        """Counts a pass over `sectors` sectors; most_rows: for a graph too small to fill a GPU."""
         features = self.n_node_features, self.n_edge_features
-        # What weights a training starts from changes no count.
+        # The weights at the start of a training change no count.
         model = self.model.model_copy(update={"init_from": None})
         on_gpu = not self.machine.shared
         away_in = None if self.spills_beyond is None else BLOCK_BYTES
@@ -87,8 +87,8 @@ class CostModel:
 
     def memory(self, event: EventSize, parts: int, ranks: int) -> Memory:
         """Returns the peak memory of the rank with most of the event's `parts` sectors on `ranks`
-        ranks: inputs and saved tensors of all its sectors, counted as the largest ones, and the
-        working memory of a layer on one. A model that is not layered has them merged.
+        ranks: inputs and saved tensors of all its sectors, counted as if all were the largest, and
+        the working memory of a layer on one. A model that is not layered has its sectors merged.
         """
         if self.spills_beyond is None:
             return self._without_edges_away(event, parts, ranks)
@@ -98,7 +98,7 @@ class CostModel:
         return replace(memory, saved=memory.saved + kept)
 
     def _fills_files(self, event: EventSize, parts: int, ranks: int) -> bool:
-        """True if memory may not hold all of an event, so that some of it goes to files."""
+        """Whether an event may exceed the memory, so that some of it goes to files."""
         if self.spills_beyond is None:
             return False
         memory = self._without_edges_away(event, parts, ranks)
@@ -106,7 +106,7 @@ class CostModel:
         return replace(memory, saved=memory.saved + away).total > self.spills_beyond
 
     def spilled_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
-        """Returns the bytes of edges that a rank has in files."""
+        """Returns the bytes of states of edges that a rank keeps in files."""
         if self.spills_beyond is None or not self._fills_files(event, parts, ranks):
             return 0.0
         # The total is at most the whole bytes of the limit: shares of ranks may be fractions.
@@ -128,8 +128,8 @@ class CostModel:
         saved, peak = activations(counted, size, sectors)
         halo = 0.0
         if size.halo:
-            # These are the sectors without the halo, but with their cut edges; then come the rows
-            # packed to be sent.
+            # `lean` counts the sectors without their halo, but with cut edges; `packed` counts the
+            # rows that are sent.
             _, lean = activations(counted, SectorSize(size.edges, size.owned), sectors)
             packed = 2 * sectors * size.halo * max(count.exchanged, default=0)
             halo, peak = peak - lean + packed, lean
@@ -151,7 +151,7 @@ class CostModel:
         )
 
     def input_file_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
-        """Returns the bytes of edges' inputs that a rank has in files, where edges are there."""
+        """Returns the bytes of edges' inputs in a rank's files, if it keeps edges there."""
         return self._batches(parts, ranks) * self.edge_input_bytes(event, parts)
 
     def away_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
@@ -170,7 +170,7 @@ class CostModel:
         return slowest + self.exchange_seconds(event, ranks)
 
     def _travel_seconds(self, event: EventSize, parts: int, ranks: int) -> float:
-        """Returns the seconds that edges take from and to where they are kept off the device."""
+        """Returns the seconds to move edges between the device and the host or files."""
         away = self.away_bytes(event, parts, ranks)
         if not away:
             return 0.0
@@ -181,7 +181,7 @@ class CostModel:
         return moved * self.spilled_bytes(event, parts, ranks) / away / self.machine.disk
 
     def compute_seconds(self, size: SectorSize, parts: int, sectors: int = 1) -> float:
-        """Returns the roofline of a rank's forward and backward passes over sectors of a size."""
+        """Returns the roofline seconds of a rank's passes over `sectors` sectors of `size`."""
         count, sizes, machine = self.footprint(cut=parts > 1), columns(size), self.machine
         in_bf16 = float(count.bf16_flops @ sizes)
         products = (float(count.flops @ sizes) - in_bf16) / machine.fp32 + in_bf16 / machine.bf16
@@ -223,13 +223,13 @@ class CostModel:
         return (scattered + gathered) * all_gather(link, world, n_bytes)
 
     def _batches(self, parts: int, ranks: int) -> int:
-        """Counts the sectors a rank has at once: a step's and, read meanwhile, the next one's."""
+        """Counts the sectors in a rank's memory: a step's and, if read ahead, the next one's."""
         shares = max(1, math.ceil(self.events_per_step * ranks / self.world))
         return (2 if self.reads_ahead else 1) * shares * math.ceil(parts / ranks)
 
     def _input_bytes(self, event: EventSize, parts: int, ranks: int, away: bool) -> float:
-        """Returns the bytes of batches and, where they count, of merging stored sectors for the
-        next step. away: edges' inputs go to files, those of one sector at a time.
+        """Returns the bytes of batches and, on a CPU that reads ahead, of merging stored sectors
+        for the next step. away: edges' inputs are in files, except those of one sector.
         """
         size, batches = event.sector(parts), self._batches(parts, ranks)
         merged, shared = event.stored > parts, self.machine.shared

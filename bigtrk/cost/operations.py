@@ -1,4 +1,4 @@
-"""Counts what operations compute and move, and what is alive between them, without data."""
+"""Counts the operations, bytes moved and bytes alive of a pass over tensors without data."""
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,13 +17,13 @@ from bigtrk.models.edges.stores import Mover, Place, StreamedStore, there
 from bigtrk.models.edges.work import Work
 
 _aten = torch.ops.aten
-# These compute nothing; what a system takes to give memory is counted by its bytes.
+# These compute nothing; the time to get memory is counted by its bytes.
 _ALLOCATIONS = (_aten.empty, _aten.new_empty, _aten.empty_like, _aten.empty_strided)
 
 
 @dataclass
 class Counted:
-    """The counts of a pass, which `Footprint` explains."""
+    """The counts of a pass; `Footprint` explains each."""
 
     flops: float = 0.0
     bf16_flops: float = 0.0
@@ -37,8 +37,8 @@ class Counted:
 
 
 class CountingStore(StreamedStore):
-    """Counts the bytes of edges that are kept off the device, of those that travel, and of the
-    buffers on the device for blocks of edges. The number of buffers is the same for all sizes.
+    """A store that only counts the bytes of edges off the device (`bytes`), of blocks that travel
+    (`moved`), and of `buffers` on the device, whose number is the same for all sizes.
     """
 
     def __init__(self, block_bytes: int, counter: "Counter") -> None:
@@ -60,25 +60,25 @@ class CountingStore(StreamedStore):
 
     @contextmanager
     def mover(self) -> Iterator[Mover]:
-        """Moves nothing, as there are no values."""
+        """Yields a function that moves nothing, since tensors have no data."""
         yield lambda *_: there
 
     def blocks(self, n_rows: int, read: Sequence[Rows], made: Sequence[Rows]) -> Iterator[Block]:
-        """Yields the blocks, and counts what would be moved."""
+        """Yields the blocks, and counts the bytes that would travel."""
         self.moved += sum(n_rows * rows.row_bytes for rows in (*read, *made))
         return super().blocks(n_rows, read, made)
 
 
 class Counter(TorchDispatchMode):
-    """Counts every operation below autograd: those of the backward pass and of recomputation."""
+    """Counts every operation below autograd, also in the backward pass and in recomputation."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Lets torch not look whether its compiler must be kept away, which takes time."""
+        """Makes torch skip a test whether to keep its compiler away, which takes time."""
         return False
 
     def __init__(self, known: Iterable[Tensor]) -> None:
-        """`known` tensors do not count, nor do their views."""
+        """Does not count the memory of `known` tensors and their views."""
         super().__init__()
         self.alive = 0
         self.live: list[float] = []
@@ -88,7 +88,7 @@ class Counter(TorchDispatchMode):
             self.leave_out(tensor)
 
     def leave_out(self, tensor: Tensor) -> None:
-        """Does not count a tensor, nor its views."""
+        """Leaves the memory of a tensor and its views out of the count."""
         self._bytes[tensor.untyped_storage()._cdata] = 0
 
     def __torch_dispatch__(
@@ -115,7 +115,7 @@ class Counter(TorchDispatchMode):
         return result
 
     def launched(self, work: Work) -> None:
-        """Counts a launch over edges."""
+        """Adds the work of a launch over edges to the counts."""
         self.work.operations += 1
         self.work.flops += work.flops
         self.work.bf16_flops += work.flops if work.bf16 else 0.0
@@ -133,8 +133,8 @@ class Counter(TorchDispatchMode):
 
 
 def _touched_bytes(operands: Sequence[Tensor]) -> int:
-    """Counts the bytes of an operation's operands. Of those whose rows it finds by index it touches
-    as many rows as there are indices: a chunk of edges not all nodes.
+    """Counts the bytes that an operation reads and writes. If it finds rows by index, each operand
+    counts at most as many rows as there are indices: a chunk of edges does not read all nodes.
     """
     indices = [len(t) for t in operands if t.dim() == 1 and t.dtype == torch.int64]
     most = max(indices, default=None)
@@ -145,7 +145,7 @@ def _touched_bytes(operands: Sequence[Tensor]) -> int:
 
 
 def tensors(tree: Any) -> list[Tensor]:
-    """Lists the tensors of nested arguments."""
+    """Lists the tensors in nested arguments."""
     # torch's tree_leaves took a third of a count, by its profile.
     if isinstance(tree, Tensor):
         return [tree]
@@ -156,12 +156,12 @@ def tensors(tree: Any) -> list[Tensor]:
     return [found for leaf in tree for found in tensors(leaf)]
 
 
-# Rules for what operations return on torch's meta device, where tensors have no values: of those
-# whose rules in torch import its compiler, which takes 2.5 s and 46 MiB (torch 2.13).
+# Rules for the results of operations on torch's meta device, where tensors have no values. Torch's
+# own rules for these operations import its compiler, which takes 2.5 s and 46 MiB (torch 2.13).
 
 
 def result_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Runs an operation, or finds out what it would return."""
+    """Runs an operation; on meta tensors some results are made by the faster rules below."""
     out = kwargs.get("out")
     if isinstance(out, Tensor) and out.is_meta:
         return out
@@ -175,7 +175,7 @@ def result_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def _elementwise(x: Tensor, *others: Any) -> Any:
     tensors = [other for other in others if isinstance(other, Tensor)]
     alike = all(other.dtype == x.dtype for other in tensors)
-    # The result of a transposed tensor is transposed, too.
+    # For a transposed tensor torch returns a transposed result.
     by_rows = list(x.stride()) == sorted(x.stride(), reverse=True)
     # Functions of one integer may be of another type, and so may sums of truth values.
     whole = x.dtype != torch.bool and others and not any(isinstance(one, float) for one in others)
