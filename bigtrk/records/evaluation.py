@@ -1,4 +1,4 @@
-"""Evaluations of runs and pipelines, in files that nothing overwrites, and those of `bigtrk score`.
+"""Records of evaluations of runs and pipelines, in files never overwritten, and of `bigtrk score`.
 
 Values that a record does not know are None.
 """
@@ -45,7 +45,7 @@ def _check_bins(limits: Sequence[float], *counts: Sequence[int]) -> None:
 
 
 class Binned(Record):
-    """Counts of a ratio in B bins between B + 1 `edges`, `outside` these and `unknown` ones."""
+    """A ratio, part/whole, in B bins between B + 1 `edges`, with counts outside and of unknowns."""
 
     edges: tuple[Bound, ...]
     part: Counts
@@ -65,7 +65,7 @@ Bins = Annotated[Mapping[Text, Binned | None], Field(max_length=MOST)]
 
 
 class EdgeScores(Record):
-    """Edges by their score, in B bins between B + 1 limits; a bin holds its upper limit."""
+    """Counts of edges by score, in B bins between B + 1 limits; a bin includes its upper limit."""
 
     limits: Annotated[tuple[Ratio, ...], Field(min_length=2, max_length=MOST)]
     target: Counts
@@ -94,26 +94,26 @@ class MatchingRecord(Record):
 
 
 class CutRecord(MatchingRecord):
-    """Track matching of the tracks from edges with a score above `score_cut`."""
+    """Track matching of the tracks built from edges with a score above `score_cut`."""
 
     score_cut: Number
 
 
 class Judged(Record):
-    """Tracks from one set of scores."""
+    """Results of judging one set of tracks."""
 
     trackml_score: Number | None = None
     matching: Annotated[tuple[MatchingRecord, ...], Field(max_length=MOST)] = ()
 
     def bins(self, mode: str) -> Bins:
-        """Returns the bins of the first matching by `mode` that has some; empty without."""
+        """Returns the bins of the first matching in `mode` that has bins; {} if there is none."""
         return next((x.bins for x in self.matching if x.mode == mode and x.bins), {})
 
 
 class TrackRecord(Judged):
-    """Tracks that `builder` made from edges with a score above `score_cut`; `pt_min` in GeV.
-    perfect: tracks of perfect scores. losses: reconstructable particles by category of loss
-    (`tracks/evaluation.py`), and loss_bins, as "merged_by_pt". scan: the tracks by other cuts.
+    """Tracks that `builder` made of edges with a score above `score_cut`; `pt_min` in GeV. perfect:
+    tracks of perfect scores. losses: reconstructable particles by category of loss
+    (`tracks/evaluation.py`); loss_bins: these in bins, as "merged_by_pt". scan: tracks by cut.
     """
 
     builder: Text = "components"
@@ -129,7 +129,7 @@ class TrackRecord(Judged):
 
 class EvaluationRecord(FileRecord):
     """A file in `evaluations/` of a run's folder. data: the folder of events; `folders`: several.
-    step: that the model was trained to, if known. weights: their file, if not the run's last.
+    step: the steps trained, if known. weights: their file, if not the run's final one.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -151,8 +151,8 @@ class EvaluationRecord(FileRecord):
 
 
 class StageLeft(Record):
-    """Counts of all events after a stage, and its `seconds` per event. target_edges: true edges of
-    the particles to be found. findable: particles that the remaining true edges would find.
+    """Counts over all events after a stage, and its `seconds` per event. target_edges: true edges
+    of the target's particles. findable: particles that the remaining true edges could still find.
     """
 
     stage: Text
@@ -164,10 +164,10 @@ class StageLeft(Record):
 
 
 class PipelineEvaluationRecord(FileRecord):
-    """A file in `evaluations/` of a pipeline's folder. weights: the digests of the stages' weights.
-    edge_cut: an edge with a classifier's score above it counts as kept; the track builder reads
-    all. stages: "event" (its true edges), "radius", "filter", "classifier" and "builder" (the true
-    edges if each track were a particle; `findable`: the particles found).
+    """A file in `evaluations/` of a pipeline's folder. weights: digests of the stages' weights.
+    edge_cut: the classifier's score above which an edge counts as kept; the track builder reads all
+    edges. stages: "event" (all true edges), "radius", "filter", "classifier" and "builder" (true
+    edges as if each track were a particle; `findable`: the particles found).
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -193,7 +193,7 @@ class PipelineEvaluationRecord(FileRecord):
 
 
 class EventScore(Judged):
-    """The tracks of one event of `hits` hits."""
+    """Results for the tracks of one event with `hits` hits."""
 
     event: str
     hits: Count
@@ -209,14 +209,14 @@ class ColliderMLMetrics(Record):
 
 
 class ColliderMLScore(Record):
-    """The public metrics of all submitted rows, and of the rows in tracks (not -1)."""
+    """The public metrics over all submitted rows, and over the rows in a track (not -1)."""
 
     submitted: ColliderMLMetrics
     in_tracks: ColliderMLMetrics
 
 
 class RuleScore(Record):
-    """Counts by a published rule. particles, found: their number, or the weight of hits."""
+    """Counts by a published rule. particles, found: numbers of particles, or weights of hits."""
 
     rule: Text
     targets: Text
@@ -228,7 +228,7 @@ class RuleScore(Record):
 
 
 class ParameterBins(Record):
-    """Pull widths and resolutions of a parameter between `edges`; None: of too few tracks."""
+    """Pull widths and resolutions of a parameter between `edges`; None where tracks are few."""
 
     edges: tuple[float, ...]
     pull_width: tuple[Number | None, ...]
@@ -236,8 +236,8 @@ class ParameterBins(Record):
 
 
 class ParameterScore(Record):
-    """A parameter of fits compared with the truth: pulls, and errors in mm, rad or 1/GeV. A width
-    is half of the central 68 %. bins: by pt (GeV) and eta.
+    """A fitted parameter compared with the truth: pulls, and resolution in mm, rad or 1/GeV. A
+    width is half of the central 68 %. bins: by pt (GeV) and eta.
     """
 
     parameter: Text
@@ -248,7 +248,7 @@ class ParameterScore(Record):
 
 
 class FitScore(Record):
-    """Counts of fits: all, converged, and judged (particles from the beam line only)."""
+    """Numbers of tracks, of converged fits, of fits judged (only particles from the beam line)."""
 
     tracks: Count
     converged: Count
@@ -257,11 +257,11 @@ class FitScore(Record):
 
 
 class ScoreRecord(Judged):
-    """Scores of tracks in all events together, and in each; `pt_min` in GeV.
+    """Scores of tracks over all events together, and by event; `pt_min` in GeV.
 
-    events_without_tracks: the number of events of `data` of which `tracks` has none. A public task
-    counts them as events without a track; else they are left out. rules: empty if not asked for.
-    fits: None if the tracks have no fits.
+    events_without_tracks: the number of events of `data` that have no tracks in `tracks`. A public
+    task counts them as events without a track; else they are left out. rules: empty if not asked
+    for. fits: None if the tracks have no fits.
     """
 
     tracks: str
@@ -280,8 +280,8 @@ Kind = TypeVar("Kind", EvaluationRecord, PipelineEvaluationRecord)
 
 
 def write_evaluation(evaluated: Path, record: EvaluationRecord | PipelineEvaluationRecord) -> Path:
-    """Writes a record, atomically, to a new file of the run or pipeline that was evaluated, such as
-    `graphs-20261122T064105Z.json` (UTC). Raises InputError if `evaluations` is a symbolic link.
+    """Writes a record, atomically, to a new file of the evaluated run or pipeline, and returns the
+    path, as `graphs-20261122T064105Z.json` (UTC). InputError if `evaluations` is a symbolic link.
     """
     folder = unlinked(evaluated / EVALUATIONS)
     folder.mkdir(exist_ok=True)
@@ -296,7 +296,7 @@ def write_evaluation(evaluated: Path, record: EvaluationRecord | PipelineEvaluat
 
 
 def read_evaluations(kind: type[Kind], evaluated: Path) -> tuple[Kind, ...]:
-    """Reads the newest evaluation on each folder of data; raises InputError as `read_record`."""
+    """Reads the newest evaluation for each folder of data; raises as `read_record`."""
     newest: dict[str, Kind] = {}
     for path in sorted((evaluated / EVALUATIONS).glob("*.json")):
         record = read_record(kind, path)

@@ -1,4 +1,4 @@
-"""A run followed while somebody trains in its folder; nothing is written there."""
+"""Follows a run while it trains, without writing to its folder."""
 
 import time
 from collections import deque
@@ -25,7 +25,7 @@ MOST = 2**31  # epochs: as many as a configuration takes
 
 
 def scalars(record: MetricsRecord) -> Iterator[tuple[str, float]]:
-    """Yields the numbers of a record by name, "epoch/validation/auc", without those not known."""
+    """Yields the known numbers of a record, each with a name such as "epoch/validation/auc"."""
     left_out = {"kind", "routes", "ranks", *X_AXES.values()}
     yield from _numbers(record.kind, record.model_dump(mode="json", exclude=left_out))
 
@@ -52,8 +52,8 @@ class Status(StrEnum):
 @dataclass(frozen=True)
 class LiveRun:
     """A run at one moment; unknown values are None. owner: the process that holds its folder;
-    silent: seconds since the owner's last sign of life. epoch and step count from 1; `epochs` and
-    `steps` are planned. newest: the last scalars by name. idle: seconds since the last record.
+    silent: seconds since the owner's last sign of life. epoch, step: the last, from 1; epochs,
+    steps: planned. newest: the latest scalars by name. idle: seconds since the last record.
     """
 
     folder: Path
@@ -73,12 +73,12 @@ class LiveRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more records are to come, unless the run is resumed."""
+        """Whether the run writes no more records, unless it is resumed."""
         return self.status in (Status.FINISHED, Status.STOPPED, Status.LOST)
 
 
 class RunFollower:
-    """Follows one run, which may come later, in memory that does not grow with its length."""
+    """Follows one run, which may start later, with memory independent of its length."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._lock = folder, LockWatch(folder)
@@ -91,7 +91,7 @@ class RunFollower:
         self._newest: dict[str, float] = {}
 
     def look(self) -> LiveRun:
-        """Reads what is new; InputError if the folder is no run's, or a record is broken."""
+        """Reads new records and returns the run's state; InputError if it is no run, or broken."""
         is_run = (self._folder / RUN).is_file()
         others = (path for path in self._folder.glob("[!.]*") if path.name not in FIRST)
         if is_search(self._folder):

@@ -1,4 +1,4 @@
-"""The lines of `metrics.jsonl`: a record of each step and epoch, and of validation on the way.
+"""The lines of `metrics.jsonl`: records of steps, epochs, and validations within an epoch.
 
 Values that a record does not know are None.
 """
@@ -12,7 +12,7 @@ from bigtrk.records.record import Loss, Measure, Number, Parts, Place, Ratio, Re
 
 
 class NormsRecord(Record):
-    """Norms by part of the model: of gradients before clipping and weights; None: not finite."""
+    """Norms by part of the model: gradients before clipping, and weights; None: not finite."""
 
     gradient: dict[Text, Number | None] = some()
     weight: dict[Text, Number | None] = some()
@@ -20,8 +20,8 @@ class NormsRecord(Record):
 
 class StepRecord(Record):
     """One optimizer step, counted from the start of the run. micro_steps: the number of
-    micro-steps. routes: by event, its number of sectors; ranks: the number of ranks that held them,
-    if another. imbalance: the most loaded rank's predicted seconds over the mean's. spike: the step
+    micro-steps. routes: the number of sectors by event; ranks: the number of ranks with these, if
+    it differs. imbalance: the most loaded rank's predicted seconds over the mean. spike: the step
     was left out of the training. pt_loss: before it is multiplied by its weight.
     """
 
@@ -44,8 +44,8 @@ class StepRecord(Record):
 
 class MeanEdgeMetrics(Record):
     """Means over events of each event's ratios in [0, 1] and of the absolute error of log pT;
-    numbers of edges (n_...) over all events. events_skipped: events that at least one mean leaves
-    out. cuts: the scores that "98" to "99.8" percent of an event's target edges reach.
+    numbers of edges (n_...) summed over events. events_skipped: events left out of at least one
+    mean. cuts: the score cuts that keep "98" to "99.8" percent of an event's target edges.
     """
 
     loss: Loss | None = None
@@ -65,7 +65,7 @@ class MeanEdgeMetrics(Record):
 
     @property
     def undefined(self) -> str:
-        """Names the means that leave out events, and how many; "" where none does."""
+        """Returns how many events lack a metric, as text; "" if none does."""
         skipped, without_auc = self.events_skipped, self.events_without_auc
         if not skipped:
             return ""
@@ -76,7 +76,7 @@ class MeanEdgeMetrics(Record):
 
 
 class Neighbourhood(Record):
-    """All pairs of hits within `radius` in an embedding: edges per event, and their efficiency."""
+    """The graph of hits closer than `radius` in an embedding: edges per event, efficiency."""
 
     radius: Measure
     edges: Measure
@@ -84,14 +84,14 @@ class Neighbourhood(Record):
 
 
 class EmbeddingMetrics(Record):
-    """The mean loss of pairs, and graphs that keep "95" to "99.5" percent of the target edges."""
+    """The mean loss of pairs; `at`: radius graphs by percent of target edges, "95" to "99.5"."""
 
     loss: Loss | None = None
     at: dict[Text, Neighbourhood] = some()
 
 
 class ValidationRecord(Record):
-    """Validation on the way, after `seconds` of training since the start or a resumption."""
+    """A validation within an epoch, after `seconds` of training since the start or resumption."""
 
     kind: Literal["validation"] = "validation"
     epoch: Place
@@ -102,7 +102,7 @@ class ValidationRecord(Record):
 
 
 class Shares(Record):
-    """Shares of the mean rank's time; they sum to 1."""
+    """Shares of time by activity, averaged over ranks; they sum to 1."""
 
     exchange: Number
     compute: Number
@@ -112,7 +112,7 @@ class Shares(Record):
 
 class PowerRecord(Record):
     """Energy, and the GPUs' mean load. utilisation: the share of time in which a kernel ran.
-    memory: the share in use. absent: by device, why it was not read.
+    memory: the share of memory in use. absent: why a device was not read, by kind.
     """
 
     accelerator_joules: Number | None = None
@@ -123,16 +123,16 @@ class PowerRecord(Record):
 
 
 class AverageRecord(Record):
-    """Validation of the averaged weights; that of the current weights is in the epoch's record."""
+    """Validation of the averaged weights; the epoch's record has that of the current weights."""
 
     validation: MeanEdgeMetrics | None = None
     embedding: EmbeddingMetrics | None = None
 
 
 class EpochRecord(Record):
-    """One epoch. steps: without the `spikes` left out; time may have ended the epoch early.
-    seconds: of its training part; batch_seconds: the median step's. lr: the last step's. imbalance:
-    the slowest rank's compute time over the mean's. peak_memory_bytes: the largest rank's.
+    """One epoch. steps: without the `spikes` left out; a time limit may have ended it early.
+    seconds: of training; batch_seconds: the median per step. lr: of the last step. imbalance: the
+    slowest rank's compute time over the mean. peak_memory_bytes: of the largest rank.
     """
 
     kind: Literal["epoch"] = "epoch"
@@ -157,7 +157,7 @@ class EpochRecord(Record):
 
     @property
     def number(self) -> int:
-        """Returns the epoch as people count it, from 1."""
+        """Returns the number of the epoch, counted from 1."""
         return self.epoch + 1
 
 
@@ -169,13 +169,13 @@ X_AXES = {"step": "step", "epoch": "epoch", "validation": "step"}
 
 
 def place_of(record: MetricsRecord) -> int:
-    """Returns the step or epoch that a record's scalars are drawn at, counted from 0."""
+    """Returns the step or epoch of a record, from 0: the x value at which plots show it."""
     place: int = getattr(record, X_AXES[record.kind])
     return place
 
 
 def metric_of(metric: str, record: EpochRecord) -> float | None:
-    """Returns a metric by its name in `training.best.metric`, of averaged weights where known."""
+    """Returns a metric named as in `training.best.metric`; of averaged weights if there are any."""
     if metric == "train_loss":
         return record.train_loss
     judged = record.average or record

@@ -1,4 +1,4 @@
-"""`pipeline.json`: the stages from hits to tracks; and the folder of a pipeline, read."""
+"""`pipeline.json`, which lists the stages from hits to tracks; and a pipeline's folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ PIPELINE = "pipeline.json"
 
 
 class ThresholdPoint(Record):
-    """The tracks at a threshold of their quality; a rate over nothing is None."""
+    """Rates of the tracks above a threshold of quality; None if the denominator is 0."""
 
     threshold: Ratio
     efficiency: Ratio | None
@@ -33,7 +33,7 @@ class ThresholdPoint(Record):
 
 
 class ThresholdRecord(Record):
-    """The threshold of track quality, chosen for a rate of `fakes` by held-back events."""
+    """The threshold of track quality chosen for a fake rate `fakes`, on held-back events."""
 
     threshold: Ratio
     fakes: Ratio
@@ -42,8 +42,8 @@ class ThresholdRecord(Record):
 
 class PipelineRecord(FileRecord):
     """`pipeline.json`, next to the folders of the stages' runs. radius: hits closer than this in
-    the embedding are joined. cut: the least score of the filter for an edge. weights: the digests
-    of the stages' weights. quality: how the threshold of the merge tree was chosen, if it was.
+    the embedding are joined. cut: the filter's least score of an edge. weights: digests of the
+    stages' weights. quality: how the merge tree's threshold was chosen, if it was.
     """
 
     made_again: ClassVar[str] = "run 'bigtrk pipeline train EVENTS OUT' again"
@@ -60,7 +60,7 @@ TRAINED = ("embedding", "filter", "classifier")  # stages that are runs
 
 @dataclass(frozen=True)
 class PipelineFolder:
-    """A trained pipeline: its newest evaluations, and the runs of its stages by their folders."""
+    """A trained pipeline: its record, newest evaluations, and stages' runs by folder name."""
 
     folder: Path
     record: PipelineRecord
@@ -69,23 +69,23 @@ class PipelineFolder:
 
     @property
     def name(self) -> str:
-        """Returns the name of its folder."""
+        """Returns the name of the pipeline's folder."""
         return self.folder.resolve().name
 
 
 def is_pipeline(folder: Path) -> bool:
-    """Whether a pipeline's training has come to its end in `folder`."""
+    """Whether `folder` holds a fully trained pipeline."""
     return (folder / PIPELINE).is_file()
 
 
 def check_is_run(folder: Path) -> None:
-    """Raises InputError unless a folder holds a run; it says what to name instead."""
+    """Raises InputError, with what to name instead, unless a folder holds a run."""
     check_no_pipeline(folder)
     check_run(folder)
 
 
 def check_no_pipeline(folder: Path) -> None:
-    """Raises InputError, which names commands, for a pipeline's folder, also a half-trained one."""
+    """Raises InputError, with commands, for a pipeline's folder, even a half-trained one."""
     if (folder / PIPELINE).exists() or (folder / f"{TRAINED[0]}.json").exists():
         named = shell_word(folder)
         raise InputError(

@@ -1,4 +1,4 @@
-"""Records: files that one class writes and reads, of values whose sums and ratios are finite."""
+"""Records: JSON files written and read by one class, with finite sums and ratios of values."""
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -40,18 +40,18 @@ PathText = Annotated[str, Field(max_length=4096)]  # as long as Linux takes them
 
 
 def some() -> Any:
-    """Makes the field of a dictionary that is empty by default, and never large."""
+    """Returns the field of a dictionary, empty by default and limited in size."""
     return Field(default_factory=dict, max_length=MOST)
 
 
 class Record(Settings):
-    """An immutable record; unlike a configuration it tolerates keys that it does not know."""
+    """An immutable record; unlike settings it ignores unknown keys."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class FileRecord(Record):
-    """A record that has a file of its own. made_again: how a user makes the file again. format: a
+    """A record with a file of its own. made_again: how a user makes the file again. format: a
     number with a default for each kind, which grows when the meaning of a key changes.
     """
 
@@ -64,7 +64,7 @@ Kind = TypeVar("Kind", bound=FileRecord)
 
 
 def write_record(path: Path, record: FileRecord | None) -> None:
-    """Writes a record, atomically, or removes the file where there is none."""
+    """Writes a record to `path`, atomically; removes the file if `record` is None."""
     if record is None:
         path.unlink(missing_ok=True)
     else:
@@ -73,7 +73,7 @@ def write_record(path: Path, record: FileRecord | None) -> None:
 
 def read_record(kind: type[Kind], path: Path) -> Kind:
     """Reads the record in the file `path`. Raises InputError, which names file, key and remedy, if
-    it is missing, of another format, or has values that no such record can have.
+    the file is missing, has another format, or has values that no such record can have.
     """
     content, known = read_json(path), kind.model_fields["format"].default
     found = content.get("format") if isinstance(content, dict) else known
@@ -92,7 +92,7 @@ def read_record(kind: type[Kind], path: Path) -> Kind:
 
 
 def read_if_any(kind: type[Kind], path: Path) -> Kind | None:
-    """Reads as `read_record`; None where there is no file, as one that is removed meanwhile."""
+    """Reads a record like `read_record`; None if the file is missing, or removed meanwhile."""
     try:
         return read_record(kind, path) if path.exists() else None
     except InputError:

@@ -1,4 +1,4 @@
-"""The records of a run: `run.json`, `best.json` and `stall.json` in its folder.
+"""The records `run.json`, `best.json` and `stall.json` in a run's folder.
 
 Values that a record does not know are None. Folders come from anywhere, so values are those that
 reports can compute with.
@@ -30,8 +30,8 @@ Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
 
 class DataRecord(Record):
     """The events on which a run trained. sources: the formats of the files behind the graphs.
-    edge_efficiency, target_efficiency: mean shares of an event's true edges that graphs hold, and
-    of the true edges of particles above 1 GeV with at least 3 hits.
+    edge_efficiency, target_efficiency: mean fractions of an event's true edges in its graph, and of
+    the true edges of particles above 1 GeV with at least 3 hits.
     """
 
     train_events: Count | None = None
@@ -44,7 +44,7 @@ class DataRecord(Record):
 
 
 class MeasuredScales(Record):
-    """Mean and deviation, in the events trained on, of features that have no scale of their own."""
+    """Mean and deviation, over the training events, of features without a scale of their own."""
 
     nodes: dict[Text, Scale] = some()
     edges: dict[Text, Scale] = some()
@@ -61,14 +61,14 @@ class MachineRecord(Record):
 
 
 class CodeRecord(Record):
-    """The user's own code: a distribution and its version, or a file and its SHA-256."""
+    """The version of a user's code: a distribution and its version, or a file and its SHA-256."""
 
     source: PathText
     version: Text | None = None
 
 
 class Resumption(Record):
-    """A run's ranks, engine and code of the user's own after it was resumed at `step` steps."""
+    """The ranks, engine and user's code of a run since it was resumed after `step` steps."""
 
     step: Place
     launcher: Text | None = None
@@ -79,7 +79,7 @@ class Resumption(Record):
 
 class RunRecord(FileRecord):
     """`run.json`: written when training starts, and again when it is resumed. code: the user's own
-    code, by its name in `config`. ended: the reason why the training ended; finished: the time.
+    code, by its name in `config`. ended: why the training ended; finished: when it ended.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -105,12 +105,12 @@ class RunRecord(FileRecord):
     finished: AwareDatetime | None = None
 
     def section(self, name: str) -> dict[str, Any]:
-        """Returns a section of the configuration; {} where there is none."""
+        """Returns a section of the configuration; {} if there is none."""
         found = self.config.get(name)
         return found if isinstance(found, dict) else {}
 
     def newest_code(self) -> dict[str, CodeRecord]:
-        """Returns the code that the last steps were trained with, by its name in `config`."""
+        """Returns the code that trained the last steps, by its name in `config`."""
         newest = dict(self.code)
         for resumption in self.resumed:
             newest.update(resumption.code)
@@ -122,7 +122,7 @@ BEST_WEIGHTS = "best.safetensors"  # of that epoch, once the run has ended
 
 
 class BestRecord(FileRecord):
-    """The best epoch so far, counted from 0, and the checkpoint at its end, after `step` steps."""
+    """The best epoch so far, from 0, and its checkpoint, written after `step` steps."""
 
     made_again: ClassVar[str] = "resume the run, which writes it anew"
 
@@ -140,7 +140,7 @@ LONGEST = 10_000  # letters: each rank at fault is named with its place
 
 
 class StallRecord(FileRecord):
-    """The ranks at fault, and what the watchdog says. ends: it ended the run for that."""
+    """The ranks at fault, and the watchdog's message. ends: the stall ended the run."""
 
     made_again: ClassVar[str] = "remove it"
 
@@ -151,5 +151,5 @@ class StallRecord(FileRecord):
 
     @classmethod
     def of(cls, ranks: tuple[int, ...], text: str, ends: bool) -> "StallRecord":
-        """Makes the record of many ranks by the first of them."""
+        """Makes the record, with at most MOST ranks and a shortened text."""
         return cls(ranks=ranks[:MOST], text=text[:LONGEST], ends=ends)

@@ -1,4 +1,4 @@
-"""The records in a run folder, written and read."""
+"""Writes and reads the records in a run folder."""
 
 import json
 import os
@@ -30,8 +30,8 @@ Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
 
 @dataclass(frozen=True)
 class Run:
-    """A run as recorded so far. steps, epochs and validations (those within epochs) ascend, each
-    once. evaluations: the newest of each data folder. best: the best epoch, if the run keeps one.
+    """A run as recorded so far. steps, epochs and validations (within epochs) ascend, each listed
+    once. evaluations: the newest for each data folder. best: the best epoch, if the run keeps one.
     """
 
     folder: Path
@@ -44,7 +44,7 @@ class Run:
 
     @property
     def step(self) -> int:
-        """Returns the number of steps that are recorded."""
+        """Returns the number of steps recorded."""
         return self.steps[-1].step + 1 if self.steps else 0
 
 
@@ -59,7 +59,7 @@ def read_run_record(folder: Path) -> RunRecord:
 
 
 def append_metrics(folder: Path, record: MetricsRecord) -> None:
-    """Adds a line to `metrics.jsonl`; raises InputError where that is a symbolic link."""
+    """Adds a line to `metrics.jsonl`; InputError if that is a symbolic link."""
     path = folder / METRICS
     with naming(path), open_to_append(path) as lines:
         lines.write(json.dumps(record.model_dump(mode="json"), allow_nan=False) + "\n")
@@ -68,15 +68,15 @@ def append_metrics(folder: Path, record: MetricsRecord) -> None:
 
 
 def read_metrics(folder: Path) -> Iterator[tuple[bytes, MetricsRecord]]:
-    """Yields lines and records of `metrics.jsonl`, if any; raises InputError as `read_lines`."""
+    """Yields each line of `metrics.jsonl`, if it exists, and its record; raises as `read_lines`."""
     path = folder / METRICS
     for line in read_lines(path) if path.exists() else ():
         yield line.raw, metrics_record(line)
 
 
 def read_run(folder: Path) -> Run:
-    """Reads a run folder. If a resumed run has recorded a step or epoch twice, the later line
-    counts. Raises InputError if there is no run, or a record is of another format or broken.
+    """Reads all records in a run folder. If a resumed run recorded a step or epoch twice, the later
+    line counts. Raises InputError if there is no run, or a record has another format or is broken.
     """
     if not (folder / RUN).is_file():
         if any(folder.glob("*-tracks.parquet")):
@@ -96,7 +96,7 @@ def read_run(folder: Path) -> Run:
 
 
 def check_run(folder: Path) -> None:
-    """Raises InputError unless a folder holds a run; it says what to name instead."""
+    """Raises InputError, with what to name instead, unless a folder holds a run."""
     if (folder / RUN).is_file():
         return
     found = f"holds no {RUN}, so it is not the folder of a training run"
@@ -106,7 +106,7 @@ def check_run(folder: Path) -> None:
 
 
 def read_epochs(folder: Path) -> tuple[EpochRecord, ...]:
-    """Reads the epochs of a run as `read_run` does, and no steps; none where there are none yet."""
+    """Reads only the epochs of a run, as `read_run` does; () if there are none yet."""
     path = folder / METRICS
     found = map(metrics_record, read_lines(path, _EPOCH_LINE) if path.exists() else ())
     return _newest(EpochRecord, found)
@@ -122,7 +122,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """Returns each folder's own name, or its whole path where two share that."""
+    """Returns each folder's name, or its whole path if another folder has the same name."""
     names = [folder.resolve().name for folder in folders]
     return [
         name if names.count(name) == 1 else str(folder)
@@ -140,11 +140,11 @@ KINDS: dict[str, type[MetricsRecord]] = {
 
 
 def metrics_record(line: Line) -> MetricsRecord:
-    """Makes the record of a line of `metrics.jsonl`; raises InputError where it cannot be one."""
+    """Parses the record in a line of `metrics.jsonl`; InputError if it is not valid."""
     kind = KINDS[parse(_AnyLine, line.content, line.place).kind]
     return parse(kind, line.content, line.place)
 
 
 def read_run_if_any(folder: Path) -> Run | None:
-    """Reads a run folder, as `read_run` does; None where there is no run."""
+    """Reads a run folder like `read_run`; None if it holds no run."""
     return read_run(folder) if (folder / RUN).is_file() else None

@@ -38,9 +38,9 @@ class _SearchFile(FileRecord):
 
 
 class SearchRecord(_SearchFile):
-    """`search.json`; a command that continues the search must ask for the same. space: the settings
-    that are searched. configuration: the other settings, the same for all trials, made of the
-    arguments `given`. population: how it is trained, and its number of `trials`.
+    """`search.json`, which a command must match to continue the search. space: the settings that
+    are searched. configuration: all other settings, the same for all trials, made of the arguments
+    `given`. population: how a population is trained, and its number of `trials`.
     """
 
     metric: Text
@@ -55,7 +55,7 @@ class SearchRecord(_SearchFile):
 
 
 class TrialRecord(Record):
-    """A trial so far, with the metric that ranks it, and the reason why it failed."""
+    """A trial so far. value: the metric that ranks it; reason: why it failed."""
 
     number: Place
     state: State
@@ -66,15 +66,15 @@ class TrialRecord(Record):
 
 
 class ValueRecord(_SearchFile):
-    """The metric of a trial of a population after a round; None: it failed, for a `reason`."""
+    """The metric of a population's trial after a round; None if it failed, for `reason`."""
 
     value: float | None
     reason: str = ""
 
 
 class RoundRecord(Record):
-    """A round of a trial, both counted from 0. It trains up to `epochs` epochs from the checkpoint
-    of trial `source` after its round `source_round` (None: its own). value: the metric at the end.
+    """A round of a trial, both counted from 0. It trains to epoch `epochs` from the checkpoint of
+    trial `source` after its round `source_round` (None: its own). value: the metric at the end.
     """
 
     round: Place
@@ -87,7 +87,7 @@ class RoundRecord(Record):
 
 
 class ResultRecord(_SearchFile):
-    """`result.json`: the trials, the best first, and the `rounds` of a population, so far."""
+    """`result.json`: the trials so far, the best first, and the `rounds` of a population."""
 
     metric: Text
     trials: Annotated[tuple[TrialRecord, ...], Field(max_length=MOST_TRIALS)] = ()
@@ -96,7 +96,7 @@ class ResultRecord(_SearchFile):
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial and its run; is_training: a process holds the folder, and lives."""
+    """A trial and its run. is_training: a living process holds the run's folder."""
 
     folder: Path
     record: TrialRecord
@@ -107,7 +107,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class SearchFolder:
-    """A search as recorded so far; trials by number, rounds of a population in their order."""
+    """A search as recorded so far: trials by number, and a population's rounds in order."""
 
     folder: Path
     record: SearchRecord
@@ -116,12 +116,12 @@ class SearchFolder:
 
 
 def trial_name(number: int) -> str:
-    """Names a trial's run folder, and that of its round."""
+    """Returns the name of a trial's folder, for its run and in a round."""
     return f"trial{number:04d}"
 
 
 def best_first(trials: Sequence[TrialRecord], minimises: bool) -> list[TrialRecord]:
-    """Sorts trials: those trained to the end by their value, then the others by number."""
+    """Sorts trials: complete ones by value, the best first, then the others by number."""
     ended = [one for one in trials if one.state == "complete" and one.value is not None]
     numbers = {one.number for one in ended}
     others = [one for one in trials if one.number not in numbers]
@@ -135,7 +135,7 @@ def is_search(folder: Path) -> bool:
 
 
 def read_search(folder: Path) -> SearchFolder:
-    """Reads a search, which others may go on with meanwhile; raises InputError as `read_record`."""
+    """Reads a search, even while it runs; raises InputError as `read_record`."""
     record, trials = read_record(SearchRecord, folder / SEARCH), []
     result = read_if_any(ResultRecord, folder / RESULT)
     for one in sorted(result.trials if result else (), key=lambda one: one.number):
@@ -153,8 +153,8 @@ MOST_REPEATS = 1000
 
 class SeriesRecord(FileRecord):
     """The request of a series. events, validation: numbers per rank (weak) or in all (strong).
-    configuration: common to its runs. price_per_device_hour: in dollars. ranks_per_node: None for
-    one host. cores_per_rank: of the `host_cores` of one host; None on a cluster.
+    configuration: common to all runs. price_per_device_hour: in dollars. ranks_per_node: None for
+    one host. cores_per_rank: of the host's `host_cores`; None on a cluster.
     """
 
     made_again: ClassVar[str] = "run the series again in another folder"

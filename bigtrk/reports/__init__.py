@@ -1,1 +1,1 @@
-"""Reports: documents (document.py) that `show` prints and `write_page` writes as pages."""
+"""Reports: makes documents (document.py), which `show` prints and `write_page` writes as pages."""

@@ -1,4 +1,4 @@
-"""The page of an event of N hits and E edges, thinned to what a browser can turn."""
+"""The page that draws an event of N hits and E edges, thinned to what a browser can draw."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,9 +27,9 @@ RULE = (
 
 @dataclass(frozen=True)
 class EventPicture:
-    """An event with its scored edges and tracks. position [N, 3] (x, y, z in mm), edge_index
-    [2, E], scores [E], track_id [N] (-1: none), sector [N] (None: not cut), particle_id [N] (None:
-    no truth). found, lost: ids of particles; fake: ids of tracks.
+    """An event with scored edges and tracks. position [N, 3] (x, y, z in mm), edge_index [2, E],
+    scores [E], track_id [N] (-1: none), sector [N] (None: not cut), particle_id [N] (None: no
+    truth). found, lost: ids of particles; fake: ids of tracks.
     """
 
     position: Floats
@@ -45,8 +45,8 @@ class EventPicture:
 
 @dataclass(frozen=True)
 class Layer:
-    """Hits, or lines through them. rows: of hits, with BREAK between two lines. colour: None: that
-    of text. drawn: hits or lines in `rows`, of `total`. shown: visible from the beginning.
+    """Hits, or lines through hits, drawn alike. rows: hits, with BREAK between two lines. colour:
+    None: the text's. drawn: hits or lines drawn, of `total`. shown: visible from the beginning.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Layer:
 def display_report(
     event: str, picture: EventPicture, told: dict[str, str], run: Run | None = None
 ) -> Document:
-    """Makes the report of an event. told: facts by label; run: whose model scored the edges."""
+    """Makes the report of an event. told: facts by label; run: the run that scored the edges."""
     told, drawn = {**told, **(facts(run) if run else {})}, layers(picture)
     n_tracks = len(np.unique(picture.track_id[picture.track_id >= 0]))
     numbers, verdict = [], []
@@ -104,7 +104,7 @@ def _views(picture: EventPicture, drawn: list[Layer]) -> Iterator[Plot]:
 
 
 def layers(picture: EventPicture) -> list[Layer]:
-    """Makes all layers that have anything to draw, from the back to the front."""
+    """Returns all layers with anything to draw, from back to front."""
     track = picture.track_id
     kinds = [("hits in tracks", "", track, track[track >= 0], 2)]
     if (truth := picture.particle_id) is not None:
@@ -157,7 +157,7 @@ def _segments(picture: EventPicture, name: str, edges: Ints, colour: int | None)
 
 
 def _paths(picture: EventPicture, name: str, of_hit: Ints, ids: Ints, colour: int) -> Layer:
-    """Draws a line through the hits of each of the ids, from the origin outwards."""
+    """Returns lines through the hits of each of `ids`, by distance from the origin."""
     kept = _thinned(ids, MOST_TRACKS)
     hits = np.flatnonzero(np.isin(of_hit, kept))
     distance = np.linalg.norm(picture.position[hits], axis=1)

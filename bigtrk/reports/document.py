@@ -1,6 +1,6 @@
-"""A report as a document of facts, tables and plots, which `terminal.py` and `page.py` show.
+"""A report as a document of facts, tables and plots; `terminal.py` and `page.py` show it.
 
-All texts are plain: no part holds markup.
+All texts are plain: no part contains markup.
 """
 
 import math
@@ -16,9 +16,9 @@ Axis = Literal["linear", "log"]
 
 @dataclass(frozen=True)
 class Curve:
-    """A line through points (x, y), or (x, y, lowest y, highest y) with an interval, where y is
-    finite. style: "dashes" have neither dots nor intervals; a "guide" is thin and grey; "steps"
-    keep y until the next x; a "mark" is a star. texts: shown at the pointer, one per point.
+    """A line through points (x, y), or (x, y, lowest y, highest y) with an interval; skips points
+    with y not finite. style: "dashes" have neither dots nor intervals; a "guide" is thin and grey;
+    "steps" keep y until the next x; a "mark" is a star. texts: shown at the pointer, one per point.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Bars:
-    """A bar per place, in percent if `unit` is "%"; None where there is none."""
+    """A bar for each of `places`, in percent if `unit` is "%"; None: no bar."""
 
     name: str
     places: Sequence[str]
@@ -41,8 +41,8 @@ class Bars:
 
 @dataclass(frozen=True)
 class Points:
-    """Points, or a line through them, with NaN between two lines. axes: an array for each. colour:
-    None: that of text. shown: if false, a click shows the layer.
+    """Points, or a line through them, with NaN between two lines. axes: an array for each axis.
+    colour: None: the text's. shown: if false, a click shows the layer.
     """
 
     name: str
@@ -54,8 +54,8 @@ class Points:
 
 @dataclass(frozen=True)
 class Plot:
-    """Traces of one kind on common axes; one without a point is not shown. whole: x is a count.
-    ticks: texts at values of x. bars: side by side, or stacked. legend: None: for several traces.
+    """Traces of one type on common axes; empty traces are not shown. whole: x takes whole numbers.
+    ticks: texts at values of x. bars: side by side, or stacked. legend: None: if names differ.
     """
 
     title: str
@@ -71,7 +71,7 @@ class Plot:
 
     @property
     def filled(self) -> list[Curve | Bars | Points]:
-        """Lists the traces that have a point."""
+        """Returns the traces that have a point."""
         return [trace for trace in self.traces if _has_points(trace)]
 
 
@@ -95,7 +95,7 @@ class Plots:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text, of which the first `text_columns` are words; a page shows `plot` above it."""
+    """Rows of text; the first `text_columns` columns are words. A page shows `plot` above it."""
 
     title: str
     columns: tuple[str, ...]
@@ -112,7 +112,7 @@ def table_of(
     text_columns: int = 1,
     plot: Plot | None = None,
 ) -> Table:
-    """Makes a table of rows that name their cells; a cell that one row lacks is a dash."""
+    """Makes a table of rows, each a text by column; a cell that a row lacks is a dash."""
     found = [*rows]
     columns = tuple(dict.fromkeys(name for row in found for name in row))
     cells = tuple(tuple(row.get(name, "-") for name in columns) for row in found)
@@ -121,7 +121,7 @@ def table_of(
 
 @dataclass(frozen=True)
 class Facts:
-    """Texts by label."""
+    """Facts, each a text by its label."""
 
     title: str
     facts: Mapping[str, str]
@@ -129,7 +129,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Command:
-    """A command to type, and what it is for."""
+    """A command to type, and its purpose."""
 
     purpose: str
     command: str
@@ -137,7 +137,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Number:
-    """A number that counts: what it is, its value, and its interval or what it rests on."""
+    """A key number: label, value, and `basis`: its interval and count, if any."""
 
     label: str
     value: str
@@ -146,8 +146,8 @@ class Number:
 
 @dataclass(frozen=True)
 class Document:
-    """A report. lead: what it is about, in a sentence. numbers: by the name of each thing reported.
-    verdict: limits of these numbers, or what speaks against them.
+    """A report. lead: its subject, in a sentence. numbers: key numbers by run or event. verdict:
+    what limits the results, and warnings about them.
     """
 
     title: str

@@ -82,7 +82,7 @@ SCORE_RULES = (
 
 
 def evaluation_report(record: EvaluationRecord, run: Run | None = None) -> Document:
-    """Makes the report of one evaluation. run: whose model was evaluated."""
+    """Makes the report of one evaluation. run: the run whose model was evaluated."""
     name = run.folder.resolve().name if run else "the model"
     weights = f"{name}, {record.weights}" if run and record.weights else name
     evaluated = {
@@ -104,7 +104,7 @@ def evaluation_report(record: EvaluationRecord, run: Run | None = None) -> Docum
 
 
 def named_evaluations(runs: Sequence[Run]) -> list[tuple[str, EvaluationRecord, Run]]:
-    """Names evaluations by their run, and by the folder of data where it has several."""
+    """Lists evaluations with names: their run, and the folder of data if a run has several."""
     return [
         (f"{name} on {folder}" if len(run.evaluations) > 1 else name, record, run)
         for name, run in zip(labels(runs), runs, strict=True)
@@ -113,19 +113,19 @@ def named_evaluations(runs: Sequence[Run]) -> list[tuple[str, EvaluationRecord, 
 
 
 def _data_folders(records: Sequence[EvaluationRecord]) -> list[str]:
-    """Returns the name of each folder of data, its whole path where two have one name."""
+    """Returns the name of each record's data folder; its whole path if two share a name."""
     folders = [record.data for record in records]
     names = [Path(folder).name for folder in dict.fromkeys(folders)]
     return [x if names.count(Path(x).name) > 1 else Path(x).name for x in folders]
 
 
 def evaluation_numbers(record: EvaluationRecord) -> list[Number]:
-    """Lists the numbers of tracks, where they were judged, before those of edges."""
+    """Lists the key numbers: of tracks, if they were judged, then of edges."""
     return [*track_numbers(record.tracks or Judged()), *metrics.edge_numbers(record.edge_metrics)]
 
 
 def track_numbers(tracks: Judged) -> list[Number]:
-    """Lists efficiency and fakes in the loss budget's style and mode, and the TrackML score."""
+    """Lists efficiency and fake rate by ATLAS matching in strict mode, and the TrackML score."""
     numbers = []
     for match in tracks.matching:
         if (match.style, match.mode) == BUDGET:
@@ -137,14 +137,14 @@ def track_numbers(tracks: Judged) -> list[Number]:
 
 
 def evaluation_verdict(record: EvaluationRecord, run: Run | None) -> list[str]:
-    """Names what limits the tracks, and what speaks against the numbers."""
+    """Lists what limits the tracks, and warnings about the numbers."""
     limit = metrics.loss_limit(record.tracks.losses, CATEGORIES) if record.tracks else NOT_JUDGED
     seen = trained_on(record) if record.events_trained_on else []
     return [limit, *outdated(record, run), *seen]
 
 
 def outdated(record: EvaluationRecord, run: Run | None) -> list[str]:
-    """Returns a warning if `run` has trained on since it was evaluated."""
+    """Returns a warning if `run` has trained on since it was evaluated, else []."""
     if run and record.step is not None and record.step < run.step:
         at = f"Evaluated after step {record.step}, but the run is at step {run.step}"
         return [f"{at}: evaluate again."]
@@ -155,7 +155,7 @@ def outdated(record: EvaluationRecord, run: Run | None) -> list[str]:
 
 
 def trained_on(record: EvaluationRecord | PipelineEvaluationRecord) -> list[str]:
-    """Counts the events that were trained on, or left out because they were."""
+    """Lists a note on evaluated events that trained the model, or that were left out for that."""
     if n := record.events_trained_on:
         return [f"It was trained on {n} of these events: evaluate it on others."]
     n = record.events_left_out
@@ -165,7 +165,7 @@ def trained_on(record: EvaluationRecord | PipelineEvaluationRecord) -> list[str]
 def evaluation_plots(
     name: str, record: EvaluationRecord, run: Run | None
 ) -> Iterator[Plots | Command]:
-    """Makes the plots; `name` goes into their titles, `run` into the command of the best cut."""
+    """Yields the plots, and a command for the best cut of `run`. name: put in the titles."""
     whose = f"Evaluation of {name}" if name else "Evaluation"
     notes = [metrics.TRACKS_RULE] if record.tracks and record.tracks.scan else []
     by_score = [plot for plot in metrics.score_plots(record) if plot.filled]
@@ -215,7 +215,7 @@ def _bin_plots(record: EvaluationRecord) -> Iterator[Plot]:
 def evaluation_tables(
     evaluated: Sequence[tuple[str, EvaluationRecord, Run | None]],
 ) -> list[Table]:
-    """Makes tables of edges, tracks and their limits, of evaluations by name."""
+    """Makes tables of edges, of tracks and of what limits them, for named evaluations."""
     edges, tracks, scans, limits = list[dict[str, str]](), list[dict[str, str]](), [], []
     notes, track_notes = [metrics.PAPER], []
     folders = _data_folders([record for _, record, _ in evaluated])
@@ -263,7 +263,7 @@ def _notes(record: EvaluationRecord, run: Run | None) -> Iterator[str]:
 
 
 def matching_cells(match: MatchingRecord) -> dict[str, str]:
-    """Returns one matching as cells by their columns."""
+    """Returns the cells of one matching by column."""
     return {"matching": match.style, "mode": match.mode, **_rates(match)}
 
 
@@ -279,7 +279,7 @@ def _rates(match: MatchingRecord) -> dict[str, str]:
 def criteria_note(
     given: TrackRecord | ScoreRecord | PipelineEvaluationRecord, score: float | None, by: str = ""
 ) -> str:
-    """Describes the criteria by which tracks were judged, and their score. by: who made them."""
+    """Writes by which criteria tracks were judged, and their score. by: who made them."""
     hits, pt, share = (
         figures.text(x) for x in (given.min_hits, given.pt_min, given.matching_fraction)
     )
@@ -293,7 +293,7 @@ def criteria_note(
 
 
 def score_report(record: ScoreRecord) -> Document:
-    """Makes the report of tracks from files, of all events together."""
+    """Makes the report of `bigtrk score`: tracks from files, over all events together."""
     n_events, n_hits = len(record.events), sum(event.hits for event in record.events)
     whose = record.events[0].event if n_events == 1 else f"{n_events} events"
     title = f"Tracks of {whose}, {figures.count_of(n_hits, 'hit')}"
@@ -356,7 +356,7 @@ def _fits_table(fits: FitScore) -> Table:
 
 
 def _fit_plots(fits: FitScore) -> Plots:
-    """Draws pull widths of all parameters, and the resolution of each, against pT and eta."""
+    """Plots pull widths of all parameters, and the resolution of each, against pT and eta."""
 
     def curve(name: str, colour: int, bins: ParameterBins, what: str) -> Curve:
         middles = [(low + high) / 2 for low, high in pairwise(bins.edges)]

@@ -1,4 +1,4 @@
-"""The model, data, engine and machine of a run, its speed, and where its time goes."""
+"""Facts of a run: model, data, engine and machine, its speed, and where its time goes."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
@@ -25,12 +25,12 @@ UNEVEN = 1.1  # imbalance from which the slowest rank is worth a word
 
 
 def engine_name(record: RunRecord) -> str:
-    """Names the engine as people write it, such as "DeepSpeed ZeRO-1"."""
+    """Returns the engine's name for people, such as "DeepSpeed ZeRO-1"."""
     return record.engine_detail or record.engine
 
 
 def facts(run: Run) -> dict[str, str]:
-    """Describes model, data, engine and machine of a training: text by label."""
+    """Returns the facts of a training (model, data, engine, machine), texts by label."""
     record, data, machine = run.record, run.record.data, run.record.machine
     settings = record.section("model")
     own = figures.settings({x: y for x, y in settings.items() if not x.startswith("init_")})
@@ -61,7 +61,7 @@ def facts(run: Run) -> dict[str, str]:
 
 
 def sentence(run: Run) -> str:
-    """Describes model, data and length of a training in a sentence."""
+    """Writes a sentence on a training: its model, data and length."""
     record, known = run.record, facts(run)
     name = record.section("model").get("name")
     kind = f"{name} model" if isinstance(name, str) else "model"
@@ -75,7 +75,7 @@ def sentence(run: Run) -> str:
 
 
 def headers(runs: Sequence[Run]) -> list[Facts]:
-    """Makes blocks of facts; of several runs, what they share and where each differs."""
+    """Makes blocks of facts; for several runs, first the common facts, then each run's own."""
     names, known = labels(runs), [facts(run) for run in runs]
     if len(runs) == 1:
         return [Facts(f"Run {names[0]}", known[0])]
@@ -88,7 +88,7 @@ def headers(runs: Sequence[Run]) -> list[Facts]:
 
 
 def software(record: RunRecord) -> str:
-    """Names what a run was trained with, and the versions."""
+    """Writes the software of a run and its versions, with the user's own code."""
     git = f" (git {record.git[:12]})" if record.git else ""
     others = [f"{name} {x}" for name, x in record.software.items() if x and name != "bigtrk"]
     newest = record.newest_code()
@@ -113,7 +113,7 @@ def _progress(run: Run) -> str:
 
 
 class Timing(Record):
-    """One run's speed, of `epochs` epochs."""
+    """A run's speed, over `epochs` epochs."""
 
     epochs: int
     epoch_seconds: float | None
@@ -125,7 +125,7 @@ class Timing(Record):
 
 
 def time_run(run: Run) -> Timing:
-    """Returns the run's speed by `TIMING_RULE`."""
+    """Returns the speed of a run, computed by `TIMING_RULE`."""
     epochs = run.epochs[1:] or run.epochs
     return Timing(
         epochs=len(epochs),
@@ -144,7 +144,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def mean_shares(shares: Iterable[Shares | None]) -> Shares | None:
-    """Returns the mean of the known shares; None if none is known."""
+    """Returns the mean of the shares that are known; None if none is known."""
     known = [share for share in shares if share is not None]
     if not known:
         return None
@@ -152,7 +152,7 @@ def mean_shares(shares: Iterable[Shares | None]) -> Shares | None:
 
 
 def share_cells(shares: Shares | None) -> dict[str, str]:
-    """Returns the shares as cells by their columns."""
+    """Returns the cells of the shares by column."""
     return {
         f"{what} %": figures.percent(getattr(shares, name, None), 1)
         for name, what in ACTIVITIES.items()
@@ -160,7 +160,7 @@ def share_cells(shares: Shares | None) -> dict[str, str]:
 
 
 def shares_plot(named: Iterable[tuple[str, Shares | None]]) -> Plot:
-    """Makes a bar per run or series of the shares of its time."""
+    """Makes a bar plot of the shares of time, one bar per run or series."""
     known = [(name, shares) for name, shares in named if shares]
     bars = [
         Bars(what, [name for name, _ in known], [getattr(x, key) for _, x in known], number, "%")
@@ -170,7 +170,7 @@ def shares_plot(named: Iterable[tuple[str, Shares | None]]) -> Plot:
 
 
 def time_limit(timing: Timing) -> list[str]:
-    """Names where most of the time goes; nothing where shares are not known."""
+    """Returns a sentence on where most of the time goes; [] if the shares are unknown."""
     if timing.shares is None:
         return []
     shares = {what: getattr(timing.shares, key) for key, what in ACTIVITIES.items()}

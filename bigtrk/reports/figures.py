@@ -1,4 +1,4 @@
-"""Numbers as a table shows them, a dash where one is not known; means and ratios with errors."""
+"""Formats numbers for tables, a dash if unknown; computes means and ratios with errors."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ INTERVALS = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over `n` repeats and its standard error, None for a single one."""
+    """A mean over `n` repeats and its standard error; None for a single repeat."""
 
     mean: float
     error: float | None
@@ -29,7 +29,7 @@ class Estimate:
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
-    """Returns mean and standard error of the values that are known; None where none is."""
+    """Returns mean and standard error of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -38,7 +38,7 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
 
 
 def ratio(above: Estimate, below: Estimate) -> Estimate:
-    """Divides independent means, relative errors added in quadrature; `below` is not 0."""
+    """Returns above/below of independent means; relative errors add in quadrature; below: not 0."""
     value = above.mean / below.mean
     error = None
     if above.error is not None and below.error is not None:
@@ -47,7 +47,7 @@ def ratio(above: Estimate, below: Estimate) -> Estimate:
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """Returns Wilson's interval (J. Am. Stat. Assoc. 22 (1927) 209) at 1 sigma; share of n > 0."""
+    """Returns Wilson's interval (J. Am. Stat. Assoc. 22 (1927) 209), 1 sigma, of share of n > 0."""
     share = min(max(share, 0.0), 1.0)  # files may say something else
     scale = 1 + 1 / n
     centre = (share + 1 / (2 * n)) / scale
@@ -56,7 +56,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def count_of(value: float | None, noun: str) -> str:
-    """Counts things as `count` does: "1 event", "12.3 K events"."""
+    """Formats a count with its noun, in the digits of `count`: "1 event", "12.3 K events"."""
     return number_of(math.nan if value is None else value, noun, count(value))
 
 
@@ -108,12 +108,12 @@ def decimal(value: float | None) -> str:
 
 
 def small(value: float | None) -> str:
-    """Formats dollars or kilowatt-hours, in three digits below 10."""
+    """Formats dollars or kilowatt-hours; with three digits below 10."""
     return DASH if value is None else f"{value:,.2f}" if value >= 10 else f"{value:.3g}"
 
 
 def with_error(value: Estimate | None, decimals: int) -> str:
-    """Formats a mean, and behind it its standard error where it has one."""
+    """Formats a mean, followed by its standard error if there is one."""
     if value is None:
         return DASH
     error = "" if value.error is None else f" ±{value.error:,.{decimals}f}"
@@ -121,12 +121,12 @@ def with_error(value: Estimate | None, decimals: int) -> str:
 
 
 def seconds_with_error(value: Estimate | None) -> str:
-    """Formats seconds with as many decimals as `seconds`."""
+    """Formats mean seconds with an error, with as many decimals as `seconds`."""
     return with_error(value, 2 if value is None or value.mean >= 0.1 else 4)
 
 
 def percent_with_error(value: Estimate | None, decimals: int) -> str:
-    """Formats a ratio in percent."""
+    """Formats a mean ratio in percent, with its error."""
     return with_error(value and value.times(100), decimals)
 
 

@@ -1,4 +1,4 @@
-"""Edge metrics, particles lost and other ratios: cells of tables, numbers, plots."""
+"""Edge metrics, particles lost and other ratios, as cells of tables, numbers and plots."""
 
 import math
 from collections import Counter
@@ -53,7 +53,7 @@ FOUND = "found"  # the category of particles that are not lost
 
 
 def metric_cells(metrics: MeanEdgeMetrics | None) -> dict[str, str]:
-    """Returns the metrics as cells by their columns."""
+    """Returns the cells of the metrics by column."""
     return {
         column: (figures.loss if name == "loss" else figures.percent)(getattr(metrics, name, None))
         for name, (_, column, _) in METRICS.items()
@@ -61,7 +61,7 @@ def metric_cells(metrics: MeanEdgeMetrics | None) -> dict[str, str]:
 
 
 def _purity_edges(metrics: MeanEdgeMetrics) -> int | None:
-    """Counts the predicted edges that are target or false ones, of which the purity is a share."""
+    """Returns the denominator of `purity`: predicted edges that are target or false edges."""
     predicted, true, found = metrics.n_predicted, metrics.n_true_predicted, metrics.n_found
     if predicted is None or true is None or found is None:
         return None
@@ -80,7 +80,7 @@ DENOMINATORS: dict[str, Callable[[MeanEdgeMetrics], int | None]] = {
 def with_interval(
     metrics: MeanEdgeMetrics | None, name: str, scale: float = 1.0
 ) -> tuple[float, ...]:
-    """Returns a metric and the ends of its binomial interval, as far as they are known."""
+    """Returns a metric and its binomial interval's ends; () or only the metric if unknown."""
     value = getattr(metrics, name, None)
     if value is None:
         return ()
@@ -90,7 +90,7 @@ def with_interval(
 
 
 def share_number(label: str, share: float | None, whole: int | None) -> list[Number]:
-    """Makes a number of a share of `whole`, with its binomial interval; empty if None."""
+    """Returns the number of a share of `whole`, with binomial interval, in a list; [] if None."""
     if share is None:
         return []
     value = f"{figures.percent(share, 1)} %"
@@ -102,7 +102,7 @@ def share_number(label: str, share: float | None, whole: int | None) -> list[Num
 
 
 def edge_numbers(metrics: MeanEdgeMetrics) -> list[Number]:
-    """Lists efficiency, purity and AUC of edges, as far as they are known."""
+    """Lists the known ones of efficiency, purity and AUC of edges."""
     shares = []
     for name in ("efficiency", "purity"):
         whole = DENOMINATORS[name](metrics)
@@ -111,7 +111,7 @@ def edge_numbers(metrics: MeanEdgeMetrics) -> list[Number]:
 
 
 def share_cell(part: int, whole: int) -> str:
-    """Formats a ratio in percent with half its interval; a dash where nothing is counted."""
+    """Formats part/whole in percent, with half its interval; a dash if `whole` is 0."""
     if not whole:
         return figures.DASH
     low, high = wilson(part / whole, whole)
@@ -125,7 +125,7 @@ def bin_plot(
     colours: Sequence[int],
     dashed: Container[str] = (),
 ) -> Plot:
-    """Makes a plot of ratios against one of AXES; curves of the names in `dashed` are dashed."""
+    """Makes a plot of named ratios against `axis`, one of AXES; names in `dashed` get dashes."""
     middle = (len(ratios) - 1) / 2
     curves = [
         bin_curve(name, binned, axis, colour, 0.5 + 0.06 * (number - middle), name in dashed)
@@ -143,7 +143,7 @@ def bin_curve(
     place: float = 0.5,
     dashed: bool = False,
 ) -> Curve:
-    """Makes a curve of percentages, at `place` between the limits of each bin that is not empty."""
+    """Makes a curve of percentages, with a point in each filled bin, at `place` (0 to 1) in it."""
     points, texts = [], []
     limits = pairwise(binned.edges) if binned else ()
     counts = zip(binned.part, binned.whole, strict=True) if binned else ()
@@ -158,14 +158,14 @@ def bin_curve(
 
 
 def lost_plot(axis: str, names: Mapping[str, str], bins: Mapping[str, Binned]) -> Plot:
-    """Plots particles lost against `axis`, one of AXES. names: the title of each category."""
+    """Plots lost particles by category against `axis`, one of AXES. names: titles by category."""
     lost = {name: what for name, what in names.items() if name != FOUND}
     ratios = {what: bins.get(f"{name}_by_{axis}") for name, what in lost.items()}
     return bin_plot("Particles lost, %", axis, ratios, range(2, 8))
 
 
 def loss_rows(losses: Mapping[str, int], names: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Makes a row of each category of losses that is counted."""
+    """Yields a table row for each category of losses that was counted."""
     total = sum(losses.values())
     for what, n in ((what, losses[name]) for name, what in names.items() if name in losses):
         share = share_cell(n, total)
@@ -173,7 +173,7 @@ def loss_rows(losses: Mapping[str, int], names: Mapping[str, str]) -> Iterator[d
 
 
 def loss_limit(losses: Mapping[str, int], names: Mapping[str, str]) -> str:
-    """Names the stage that loses most particles: a category's title up to its colon."""
+    """Writes which stage loses most particles; a category's title begins with its stage."""
     total, lost = sum(losses.values()), Counter[str]()
     if not total:
         return "What limits the tracks is not known: there are no particles to be found."
@@ -189,7 +189,7 @@ def loss_limit(losses: Mapping[str, int], names: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """Shares of edges above a cut; the purity is None where no edge is kept."""
+    """Fractions of edges above a cut: target edges, others; purity is None if no edge is kept."""
 
     cut: float
     efficiency: float
@@ -198,7 +198,7 @@ class Kept:
 
 
 def kept_by_cut(scores: EdgeScores) -> list[Kept]:
-    """Computes the edges that a cut at each limit keeps; empty without edges of both kinds."""
+    """Returns, for a cut at each limit, the fractions kept; [] unless there are both kinds."""
     counts = (scores.target, scores.other, scores.false)
     above = [[0, *accumulate(reversed(kind))][::-1] for kind in counts]
     n_target, n_others = above[0][0], above[1][0] + above[2][0]
@@ -216,7 +216,7 @@ def kept_by_cut(scores: EdgeScores) -> list[Kept]:
 
 
 def best_scan(scan: Sequence[CutRecord]) -> CutRecord | None:
-    """Returns the cut with the best tracks; None where none has any."""
+    """Returns the cut with the best harmonic mean of efficiency and 1 - fake rate; None if none."""
     known = [
         (harmonic_mean([max(cut.efficiency, 0.0), max(1 - cut.fake_rate, 0.0)]), cut)
         for cut in scan
@@ -226,7 +226,7 @@ def best_scan(scan: Sequence[CutRecord]) -> CutRecord | None:
 
 
 def score_plots(record: EvaluationRecord) -> Iterator[Plot]:
-    """Makes plots of tracks against the cut, where cuts were tried, and of edges."""
+    """Yields plots of tracks against the score cut, if cuts were tried, and of edges."""
     if record.tracks and (scan := record.tracks.scan):
         lines = []
         rates = {"track efficiency": "efficiency", "fake tracks": "fake_rate"}
@@ -246,7 +246,7 @@ def score_plots(record: EvaluationRecord) -> Iterator[Plot]:
 
 
 def edge_plots(scores: EdgeScores, auc: float | None) -> Iterator[Plot]:
-    """Makes ROC, purity, efficiency by cut, where there are edges of both kinds, and histograms."""
+    """Yields ROC, purity, and efficiency by cut, if both kinds of edges exist, and histograms."""
     if kept := kept_by_cut(scores):
         best = max(kept, key=lambda each: harmonic_mean([each.efficiency, each.purity or 0.0]))
         name = "all cuts" if auc is None else f"all cuts, AUC {100 * auc:.3f} %"
@@ -279,7 +279,7 @@ def _by_score(title: str, axis: str, curves: Sequence[Curve], y_axis: Axis = "li
 
 
 def logit(score: float) -> float:
-    """Returns the logit of a score, at most 10.25 either way: the ends of the axis."""
+    """Returns the logit of a score, limited to +-10.25, the ends of the axis."""
     least = 1 / (1 + math.exp(10.25))
     inside = min(max(score, least), 1 - least)
     return math.log(inside / (1 - inside))

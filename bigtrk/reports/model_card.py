@@ -1,4 +1,4 @@
-"""`MODEL.md` of each trained model: `model_card.md`, filled with texts that show literally."""
+"""Writes `MODEL.md` of each trained model from `model_card.md`; texts in it show literally."""
 
 import os
 import re
@@ -39,7 +39,7 @@ TRAINED_BY = (
 
 
 def refresh_card(run: Path) -> None:
-    """Writes the card of a run that has ended, atomically, or says in a line why it cannot."""
+    """Writes the card of a run that has ended, atomically; prints a line if it cannot."""
     try:
         read = read_run(run)
         if read.record.ended is not None:
@@ -50,7 +50,7 @@ def refresh_card(run: Path) -> None:
 
 
 def model_card(run: Run) -> str:
-    """Writes the card of the model that a run ended with; evaluations of others are left out."""
+    """Returns the card of a run's final model; without evaluations of its earlier states."""
     record, data = run.record, run.record.data
     model = record.section("model")
     embeds_hits = model.get("name") == "embedding" or model.get("gives") == "hit"
@@ -97,13 +97,13 @@ def _finish(value: object) -> Markup:
 
 
 def escaped(text: str) -> str:
-    """Writes a text in one line that shows as it is: its Markdown and HTML are shown, too."""
+    """Returns a text as one line whose Markdown and HTML show as they are."""
     line = " ".join(printable(text).split())
     return _LINKED.sub(lambda m: f"&#{ord(m[0][0])};{m[0][1:]}", line.translate(_ESCAPED))
 
 
 def _known(run: Run, embeds_hits: bool) -> dict[str, str]:
-    """Lists the known facts of the model and its data; "" for unknown ones."""
+    """Returns the facts of the model and its data, by label; "" if unknown."""
     record, data, known = run.record, run.record.section("data"), facts(run)
     weights = ["model.safetensors: those that the training ended with"]
     if (best := run.best) and (run.folder / BEST_WEIGHTS).exists():

@@ -1,4 +1,4 @@
-"""Documents as pages: one file of HTML with its style, script and figures, which asks for nothing.
+"""Writes documents as pages: one HTML file with style, script and figures, which loads nothing.
 
 The page's script (`page.html`) draws figures with plotly once they come into view. Their colours
 are names, each of which has a value in the light and in the dark scheme.
@@ -38,7 +38,7 @@ TEXT, DIM = "var(--text)", "var(--dim)"
 
 
 def write_page(document: Document, path: Path) -> None:
-    """Writes a document as a page to `path`, atomically."""
+    """Writes a document as an HTML page to `path`, atomically."""
     numbers = [(name, own) for name, own in document.numbers if own]
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, bigtrk {__version__}, plotly {plotly_version}"
     page: str = _template().render(
@@ -78,12 +78,12 @@ def _side_by_side(numbers: Sequence[tuple[str, Sequence[Number]]]) -> Table:
 
 
 def shown(name: str, width: int = NAME_WIDTH) -> str:
-    """Writes any name for plotly: in short lines, its markup as text."""
+    """Returns a name for plotly: broken into short lines, its markup escaped."""
     return "<br>".join(escape(part, quote=False) for part in wrap(printable(name), width))
 
 
 def _figure(plot: Plot) -> Markup:
-    """Writes a figure; "" where no trace has a point. No "<" of its JSON can end the script."""
+    """Returns a plot's HTML; "" if no trace has a point. No "<" in its JSON can end the script."""
     traces = [_trace(trace, plot) for trace in plot.filled]
     if not traces:
         return Markup()
@@ -104,7 +104,7 @@ def _figure(plot: Plot) -> Markup:
 
 
 def _layout(plot: Plot, traces: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], int]:
-    """Returns a plot's layout, and its height without a legend."""
+    """Returns a plot's layout for plotly, and its height in pixels without a legend."""
     first = plot.traces[0]
     labels = [{"text": shown(label)} for label in plot.labels]
     if len(labels) == 3:
@@ -201,7 +201,7 @@ def _bars(bars: Bars, is_stack: bool, colour: str) -> dict[str, Any]:
 
 
 def thin_out(rows: Sequence[tuple[float, ...]]) -> Sequence[tuple[float, ...]]:
-    """Returns at most MOST_POINTS rows: means over neighbours."""
+    """Returns at most MOST_POINTS rows; if there are more, means over neighbouring rows."""
     size = math.ceil(len(rows) / MOST_POINTS)
     if size <= 1:
         return rows
@@ -212,7 +212,7 @@ def thin_out(rows: Sequence[tuple[float, ...]]) -> Sequence[tuple[float, ...]]:
 
 
 def _legend_height(traces: Sequence[dict[str, Any]]) -> int:
-    """Estimates the pixels that the legend takes on a narrow screen."""
+    """Returns an estimate of the legend's height in pixels, on a narrow screen."""
     names = [trace["name"].split("<br>") for trace in traces if trace["showlegend"]]
     per_row = max(
         1, LEGEND_WIDTH // int(KEY + LETTER * max(len(x) for name in names for x in name))

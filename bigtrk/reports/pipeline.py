@@ -1,4 +1,4 @@
-"""The report of pipelines: what each stage leaves, gains and loses, and of which particles."""
+"""The report of pipelines: what each stage keeps, gains and loses, and for which particles."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -52,7 +52,7 @@ Shares = dict[str, float | None]  # by the names of SHARES; None where they say 
 
 
 def pipelines_report(pipelines: Sequence[PipelineFolder]) -> Document:
-    """Makes the report of pipelines and of their evaluations."""
+    """Makes the report of pipelines and their evaluations."""
     named = [(f"{one.name} on {each.data}", each) for one in pipelines for each in one.evaluations]
     limits = [(name, metrics.loss_limit(record.losses, CATEGORIES)) for name, record in named]
     return Document(
@@ -76,7 +76,7 @@ def pipeline_evaluation_report(
 
 
 def summarise_pipelines(pipelines: Sequence[PipelineFolder]) -> dict[str, Any]:
-    """Returns the records and evaluations of pipelines, JSON-able."""
+    """Returns the records and evaluations of pipelines, for JSON."""
     return {
         "pipelines": [
             {
@@ -158,7 +158,7 @@ def _parts(name: str, record: PipelineEvaluationRecord) -> Iterator[Plots | Fact
 
 
 def _stage_shares(record: PipelineEvaluationRecord) -> list[tuple[Shares, Shares]]:
-    """Returns the shares that each stage leaves, and their changes by it."""
+    """Returns, for each stage, the shares that it leaves, and by how much it changes them."""
     left: list[Shares] = [{"efficiency": None, "purity": None, "findable": 1.0}]
     for stage in record.stages:
         target, false = stage.target_edges, stage.edges - stage.true_edges

@@ -1,4 +1,4 @@
-"""The report of training runs: speed, shares of time, losses, metrics, routes and evaluations."""
+"""The report of training runs: speed, shares of time, losses, metrics, sectors and evaluations."""
 
 import math
 from collections import Counter
@@ -28,7 +28,7 @@ Named = Sequence[tuple[str, Run]]
 
 
 def runs_report(runs: Sequence[Run]) -> Document:
-    """Makes the report of runs."""
+    """Makes the report of one run or of several side by side."""
     named, few = [*zip(labels(runs), runs, strict=True)], len(runs) <= MOST_SENTENCES
     timed = [(name, run, facts.time_run(run)) for name, run in named]
     many = f"{len(runs)} runs"
@@ -57,7 +57,7 @@ def runs_report(runs: Sequence[Run]) -> Document:
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
-    """Returns records, epochs and evaluations of `runs`, JSON-able (NaN is None)."""
+    """Returns records, epochs and evaluations of `runs`, for JSON (NaN becomes None)."""
     named = [*zip(labels(runs), runs, strict=True)]
     entries = [
         {
@@ -80,7 +80,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """Replaces NaN and infinity by None, as JSON has neither."""
+    """Returns the value with NaN and infinity replaced by None, since JSON has neither."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -89,17 +89,17 @@ def finite(value: Any) -> Any:
 
 
 def newest_evaluation(run: Run) -> EvaluationRecord | None:
-    """Returns the last evaluation, if there was any."""
+    """Returns the last evaluation of a run; None if there is none."""
     return max(run.evaluations, key=lambda record: record.made, default=None)
 
 
 def routes(run: Run) -> dict[str, int]:
-    """Counts the sectors of each event in the last epoch that has it, by the event's name."""
+    """Returns each event's number of sectors, in the last epoch that trained it, by event name."""
     return {name: parts for step in run.steps for name, parts in step.routes.items()}
 
 
 def spikes(run: Run) -> list[StepRecord]:
-    """Lists the steps that the spike guard left out, ascending."""
+    """Returns the steps that the spike guard left out, ascending."""
     return [step for step in run.steps if step.spike]
 
 
@@ -147,7 +147,7 @@ def _plots(named: Named) -> Iterator[Plot]:
 
 
 def _norm(parts: Mapping[str, float | None]) -> float | None:
-    """Returns the norm of all parts of the model together; None if one is not known."""
+    """Returns the norm of the whole model from the norms of its parts; None if one is unknown."""
     known = [part for part in parts.values() if part is not None]
     return math.hypot(*known) if parts and len(known) == len(parts) else None
 
@@ -201,7 +201,7 @@ def _epoch_cells(epoch: EpochRecord) -> dict[str, str]:
 
 
 def _epochs(name: str, run: Run) -> Table:
-    """Makes a row per epoch, and one of its averaged weights where there are any."""
+    """Makes a table with a row per epoch, and one for its averaged weights if there are any."""
     rows: list[dict[str, str]] = []
     for epoch in run.epochs:
         rows.append(_epoch_cells(epoch))
@@ -223,7 +223,7 @@ def _epochs(name: str, run: Run) -> Table:
 
 
 def embedding_table(name: str, run: Run) -> Table:
-    """Makes the table of a run that trains an embedding and has validated it."""
+    """Makes the table of an embedding's validations; without rows for other runs."""
     rows = (
         {
             "epoch": str(epoch.number),

@@ -1,4 +1,4 @@
-"""The report of a search, finished or not: the best trial, the commands that use it, all trials.
+"""The report of a search, finished or not: the best trial, commands that use it, all trials.
 
 Plots of trials and settings are those of optuna-dashboard.
 """
@@ -37,7 +37,7 @@ VALUE_NOTE = (
 
 
 class _Search:
-    """A search with its best trial, and the value so far of each trial by its number."""
+    """A search, with its best trial and the value so far of each trial, by number."""
 
     def __init__(self, folder: SearchFolder) -> None:
         self.folder, self.record, self.trials = folder.folder, folder.record, folder.trials
@@ -52,7 +52,7 @@ class _Search:
         self.progress = ", ".join(told) or "No trial has begun yet"
 
     def curve(self, trial: Trial) -> list[tuple[int, float]]:
-        """Lists the epochs of a trial, from 1, that record the metric, with its value."""
+        """Returns (epoch from 1, metric) of a trial, for the epochs that record the metric."""
         if self.record.metric not in TITLES:
             return []
         known = [(epoch.number, metric_of(self.record.metric, epoch)) for epoch in trial.epochs]
@@ -65,7 +65,7 @@ class _Search:
         return (min if self.record.minimises else max)(values, default=None)
 
     def cost(self, trial: Trial) -> float:
-        """Returns a trial's value with the sign that makes smaller better."""
+        """Returns a trial's value, with a sign such that smaller is better."""
         return (self.values[trial.record.number] or 0.0) * (1 if self.record.minimises else -1)
 
     def text(self, trial: Trial) -> str:
@@ -74,7 +74,7 @@ class _Search:
 
 
 def search_report(folder: SearchFolder) -> Document:
-    """Makes the report of a search."""
+    """Makes the report of a search, finished or not."""
     search = _Search(folder)
     trials = figures.count_of(len(search.trials), "trial")
     return Document(
@@ -92,7 +92,7 @@ def search_report(folder: SearchFolder) -> Document:
 
 
 def summarise_search(folder: SearchFolder) -> dict[str, Any]:
-    """Returns what was searched, the best trial and all trials, JSON-able."""
+    """Returns what was searched, the best trial and all trials, for JSON."""
     search = _Search(folder)
     return {
         "folder": str(folder.folder),
@@ -113,7 +113,7 @@ def summarise_search(folder: SearchFolder) -> dict[str, Any]:
 
 
 def state(trial: Trial) -> str:
-    """Returns one of STATES."""
+    """Returns the state of a trial, one of STATES."""
     if trial.record.state != "running":
         return trial.record.state
     return "training" if trial.is_training else "waiting"
@@ -141,7 +141,7 @@ def _verdict(search: _Search) -> Iterator[str]:
 
 
 def _commands(search: _Search) -> Iterator[Command]:
-    """Yields the commands that use the best trial, once it is trained, and that show plots."""
+    """Yields commands that use the best trial, once it is trained, and that show plots."""
     best = search.best
     if best is not None and best.record.state == "complete":
         weights = best.folder / BEST_WEIGHTS
@@ -204,7 +204,7 @@ def _facts(search: _Search) -> Facts:
 
 
 def _range_text(values: Any) -> str:
-    """Writes what a setting is drawn from: "8 to 32 in steps of 8", "constant or cosine"."""
+    """Writes the range or choices of a setting: "8 to 32 in steps of 8", "constant or cosine"."""
     if isinstance(values, list):
         return " or ".join(map(setting_text, values))
     if not isinstance(values, dict):  # of a file that bigtrk did not write
@@ -225,7 +225,7 @@ def _method(record: SearchRecord) -> str:
 
 
 def setting_text(value: Any) -> str:
-    """Writes the value of a setting, numbers in four digits."""
+    """Writes the value of a setting; numbers get four digits."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(value)

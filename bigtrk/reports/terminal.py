@@ -1,4 +1,4 @@
-"""Documents on a terminal, or as plain text elsewhere; plots are for pages."""
+"""Prints documents on a terminal, or elsewhere as plain text; plots only appear on pages."""
 
 from collections.abc import Mapping
 from textwrap import wrap
@@ -16,7 +16,7 @@ LONGEST_WORD = 24
 
 
 def show(document: Document, console: Console) -> None:
-    """Prints facts and tables, then commands and the verdict; 100 wide except on a terminal."""
+    """Prints facts and tables, then commands and verdict; 100 columns wide if not on a terminal."""
     out = at_width(console)
     for part in document.parts:
         match part:
@@ -32,12 +32,12 @@ def show(document: Document, console: Console) -> None:
 
 
 def at_width(console: Console) -> Console:
-    """Returns the console itself on a terminal; elsewhere one of width 100 on the same file."""
+    """Returns the console if it is a terminal, else one 100 columns wide on the same file."""
     return console if console.is_terminal else Screen(file=console.file, width=PLAIN_WIDTH)
 
 
 def show_header(title: str, facts: Mapping[str, str], console: Console) -> None:
-    """Prints a title and, below it, label and text by line."""
+    """Prints a title, then a line for each fact: label and text."""
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
@@ -55,7 +55,7 @@ def show_table(table: Table, console: Console) -> None:
 
 
 def drawn(table: Table) -> Group:
-    """Draws a table whose columns are as narrow as their numbers and longest words allow."""
+    """Draws a table with columns as narrow as their numbers and longest words allow."""
     shown = RichTable(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
     for position, name in enumerate(table.columns):
         is_text = position < table.text_columns

@@ -1,4 +1,4 @@
-"""`bigtrk watch`: runs while they train, as a table in a terminal, elsewhere as lines."""
+"""`bigtrk watch`: shows runs while they train, as a table on a terminal, elsewhere as lines."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ SHOWN: dict[str, tuple[str, Callable[[float | None], str]]] = {
 
 
 def watch_runs(folders: Sequence[Path], console: Console) -> None:
-    """Shows runs until all have ended: in a table, or, without a terminal, in a line per change.
+    """Shows runs until all have ended: as a table, or, without a terminal, as a line per change.
     Raises InputError if a folder holds something else, or a record in it is broken.
     """
     labels, followers = short_names(folders), [RunFollower(folder) for folder in folders]
@@ -59,7 +59,7 @@ def watch_runs(folders: Sequence[Path], console: Console) -> None:
 
 
 def dashboard(labels: Sequence[str], runs: Sequence[LiveRun]) -> Group:
-    """Draws notes, then a row per run: a small terminal cuts off the last rows."""
+    """Draws notes, then a row per run; a small terminal cuts off the last rows, not the notes."""
     named = [*zip(labels, runs, strict=True)]
     told = [Text(f"{label}: {note}", "bold") for label, run in named for note in notes(run)]
     rows = [{"run": label, **cells(run)} for label, run in named]
@@ -67,7 +67,7 @@ def dashboard(labels: Sequence[str], runs: Sequence[LiveRun]) -> Group:
 
 
 def cells(run: LiveRun) -> dict[str, str]:
-    """Writes what is known of a run, by its columns."""
+    """Returns the known facts of a run, as cells by column."""
     known = {
         "state": run.status.value,
         "ranks": figures.count(run.record.world_size if run.record else None),
@@ -84,7 +84,7 @@ def _progress(done: int | None, planned: int | None) -> str:
 
 
 def notes(run: LiveRun) -> Iterator[str]:
-    """Explains a run's state to its reader: why it ended, or what keeps it."""
+    """Yields notes on a run's state: why it ended, or what it waits for."""
     unheard = f"not heard from for {duration(run.silent)}: {run.owner}"
     resume = f"bigtrk resume {shell_word(run.folder)} goes on"
     match run.status:
@@ -108,7 +108,7 @@ def notes(run: LiveRun) -> Iterator[str]:
 
 
 class Log:
-    """The lines of one run: its last news, and their time."""
+    """Prints one run's news as lines, and remembers the last ones and their time."""
 
     def __init__(self, label: str) -> None:
         self._label, self._said = label, 0.0
@@ -116,7 +116,7 @@ class Log:
         self._noted: list[str] = []
 
     def new_lines(self, run: LiveRun) -> Iterator[str]:
-        """Yields the news of a run."""
+        """Yields lines with the news of a run since the last call."""
         news, now = cells(run), time.monotonic()
         is_later = any(news.get(x) != self._news.get(x) for x in ("state", "epoch", "val. loss"))
         if is_later or (news != self._news and now - self._said >= EVERY):

@@ -241,7 +241,7 @@ class RunSettings(Settings):
     loggers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
     """Loggers that also get the record, scalar by scalar."""
     price_per_device_hour: float | None = Field(None, ge=0)
-    """Price of a rank's device, for reports; it changes no training [any currency/h]."""
+    """Price of a rank's device, for reports; it changes no training [dollars/h]."""
     silent_seconds: float = Field(Patience.silent, gt=ANSWERS, le=1e9)
     """A rank that is silent for this time while others wait ends the run. At the start the run ends
     if no further rank comes for this time: raise it if some ranks start late, for example with

@@ -20,7 +20,7 @@ from tests.test_every_option import options
 DOCS = CHECKOUT / "docs"
 # By scripts/docs/hooks.py.
 MADE = ("settings.md", "commands.md", "contributing.md", "changes.md", *example_pages())
-UNITS = {"", "GeV", "GiB", "any currency/h", "median absolute deviations", "min", "s"}
+UNITS = {"", "GeV", "GiB", "dollars/h", "median absolute deviations", "min", "s"}
 UNITS |= {"edges", "epochs", "events", "hits", "hops", "mini-batches", "nodes", "pairs", "ranks"}
 UNITS |= {"steps", "wedges"}
 
