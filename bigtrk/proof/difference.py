@@ -1,9 +1,9 @@
-"""Names, in one line, the first place where the sectors' rows are not those of the whole graph.
+"""Names, in one line, the first place where the sectors' rows differ from the whole graph's.
 
-The passes over the whole graph and over the sectors are recorded step by step: what each layer
-gives, what goes to the exchange, and what each torch function in between reads and makes. The first
-function that makes other rows is called again with the whole graph's rows in the place of those
-that the sector does not know: which of these mend its result says what it read.
+The passes over the whole graph and over the sectors are recorded step by step: the result of each
+layer, the rows sent to the exchange, and the inputs and results of each torch function in between.
+The first function with wrong rows is called again, with the whole graph's rows in the place of rows
+that the sector does not know: the rows that correct its result are those that it wrongly read.
 """
 
 import sysconfig
@@ -42,8 +42,8 @@ _MIXED = (
     "node's row depend only on its incoming edges and the nodes they come from, each read once"
 )
 _UNKNOWN = "gives other rows in a sector than in the whole graph"
-_LEAST = 1e-6  # rows on the way are compared with at least this: some are zero apart from rounding
-# Code in these folders is not the user's.
+_LEAST = 1e-6  # smallest scale to compare intermediate rows with: some are zero up to rounding
+# Code in these folders is not user code.
 _INSTALLED = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     str(Path(__file__).parents[1]),
@@ -52,7 +52,7 @@ Kind = Literal["nodes", "edges", "graph"]
 
 
 def failure(model: nn.Module, error: SectorError) -> str:
-    """Names the layer and the user's line that failed, and why."""
+    """Returns the layer and the user's line that failed, and the reason."""
     cause = error.__cause__
     if not isinstance(cause, Exception):
         return f"{told('', model)}: {error}"
@@ -63,7 +63,7 @@ def failure(model: nn.Module, error: SectorError) -> str:
 
 
 def relative(found: Tensor, expected: Tensor, least: float = 1e-300) -> float:
-    """Measures the largest difference, relative to the largest value expected, or to `least`."""
+    """Returns the largest difference over the largest expected value (or `least`, if larger)."""
     if found.numel() == 0:
         return 0.0
     same = (found == expected) | (found.isnan() & expected.isnan())
@@ -81,7 +81,7 @@ class Step(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether its rows are those between layers."""
+        """Whether its rows are those passed between layers."""
         return self.what in ("gives", "sends")
 
 
@@ -98,7 +98,7 @@ class Call(NamedTuple):
 
 
 class Recorded(TorchFunctionMode):
-    """A forward pass of `model` over `sector`. calls: each step's, in order."""
+    """Records a forward pass of `model` over `sector`. calls: step -> call, in order."""
 
     def __init__(self, model: nn.Module, sector: Sector) -> None:
         super().__init__()
@@ -150,8 +150,8 @@ class Recorded(TorchFunctionMode):
 
 
 class _Aligned(NamedTuple):
-    """A sector's tensor `found`, and `expected`, the whole graph's in the same rows, which lie
-    along `axis`; `sure`: those that a sector knows, of its owned nodes, or of edges that end there.
+    """A sector's tensor `found`, and `expected`: the same rows, along `axis`, of the whole graph's.
+    sure: true for rows that a sector knows, of owned nodes and of edges that end there.
     """
 
     found: Tensor
@@ -161,19 +161,19 @@ class _Aligned(NamedTuple):
     sure: Tensor
 
     def agrees(self, tolerance: float) -> bool:
-        """Whether the rows that the sector knows are the whole graph's."""
+        """Whether the rows that the sector knows equal the whole graph's."""
         rows = self.sure.nonzero()[:, 0]
         found, expected = (one.index_select(self.axis, rows) for one in self[:2])
         return relative(found, expected, _LEAST) <= tolerance
 
     def mended(self) -> Tensor:
-        """Puts the whole graph's rows in the place of those that the sector does not know."""
+        """Returns `found` with the whole graph's rows where the sector does not know them."""
         shape = [-1 if axis == self.axis else 1 for axis in range(self.found.dim())]
         return torch.where(self.sure.view(shape), self.found, self.expected)
 
 
 class _Comparison:
-    """A pass over a sector, compared with that over the whole graph."""
+    """Compares a pass over a sector with the pass over the whole graph."""
 
     def __init__(self, whole: Recorded, part: Recorded, tolerance: float) -> None:
         self._whole, self.part, self._tolerance = whole, part, tolerance
@@ -188,8 +188,8 @@ class _Comparison:
         }
 
     def first_fault(self) -> tuple[Step | None, Step | None]:
-        """Gives the first step between layers where rows differ, and the first step that made other
-        rows since those between layers were last right.
+        """Returns the first step between layers whose rows differ, and the step that caused it: the
+        first with other rows since the rows between layers last agreed. None, None without a fault.
         """
         suspect = None
         for step, call in self.part.calls.items():
@@ -203,7 +203,7 @@ class _Comparison:
         return None, None
 
     def reason(self, step: Step) -> str:
-        """Names the rows that, if they were the whole graph's, would make the function right."""
+        """Returns what a function wrongly read: rows that, if the whole graph's, correct it."""
         call = self.part.calls[step]
         for kind, why in (("nodes", _HALO), ("edges", _EDGES)):
             whole = iter(tree_leaves(self._whole.calls[step].given))
@@ -227,7 +227,7 @@ class _Comparison:
                 with torch.no_grad():
                     made = _changed(call.function, args, call.function(*args, **kwargs))
             except (RuntimeError, TypeError, ValueError, IndexError):
-                continue  # it bears no other arguments than its own
+                continue  # the function fails with other arguments
             found = self._aligned(step, filter(_is_floating, tree_leaves(made)))
             if all(each.agrees(self._tolerance) for each in found):
                 return _COUNTED if kind == "nodes" and counted else why
@@ -239,7 +239,7 @@ class _Comparison:
         return [each for pair in pairs if (each := self._align(*pair))]
 
     def _align(self, whole: Tensor, part: Tensor) -> _Aligned | None:
-        """Aligns rows of nodes or edges, or tensors of one shape; None where neither is found."""
+        """Aligns rows of nodes or edges, or whole tensors of one shape; None if neither fits."""
         whole, part = whole.detach(), part.detach()
         if whole.dim() != part.dim():
             return None
@@ -256,7 +256,7 @@ class _Comparison:
 
 
 def named(whole: Recorded, parts: Sequence[Recorded], tolerance: float, why: str | None) -> str:
-    """Names the first layer whose rows in one of `parts` differ, and `why`, or what is found."""
+    """Returns the first layer whose rows in a part differ, and the reason: `why`, or one found."""
     order, faults = list(whole.calls), []
     for part in parts:
         compared = _Comparison(whole, part, tolerance)
@@ -274,7 +274,7 @@ def named(whole: Recorded, parts: Sequence[Recorded], tolerance: float, why: str
 
 
 def _users_line(frames: Iterable[FrameType]) -> str:
-    """Names the innermost line of a user's code, of frames innermost first: " in net.py:17"."""
+    """Returns the innermost line of user code, " in net.py:17"; frames come innermost first."""
     for frame in frames:
         path = frame.f_code.co_filename
         name = Path(path).name  # PyG writes code of its layers to files elsewhere
@@ -284,12 +284,12 @@ def _users_line(frames: Iterable[FrameType]) -> str:
 
 
 def _changed(function: Any, args: Sequence[Any], made: Any) -> Any:
-    """Gives what a torch function has made: an assignment to rows changes its first argument."""
+    """Returns a torch function's result; for an assignment to rows, its changed first argument."""
     return args[0] if _name(function) == "__setitem__" else made
 
 
 def _name(function: Any) -> str:
-    """Names a torch function; one that was compiled from a script has no name of its own."""
+    """Returns the name of a torch function; a compiled script has only its type."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
@@ -298,7 +298,7 @@ def _is_floating(value: Any) -> TypeGuard[Tensor]:
 
 
 def _copy(value: Any) -> Any:
-    """Copies a floating tensor that a call may change, keeping whether it has a gradient."""
+    """Copies a floating tensor that a call may change, with its requires_grad."""
     if not _is_floating(value):
         return value
     return value.detach().clone().requires_grad_(value.requires_grad)

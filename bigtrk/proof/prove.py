@@ -1,9 +1,9 @@
-"""Proves that a model gives in sectors what it gives in the whole graph: results and gradients.
+"""Proves that a model gives the same results and gradients in sectors as in the whole graph.
 
 Small random graphs are run whole and in sectors (sectors.py); difference.py names the first place
-that differs, in one line. `check_model` runs before each training: the contract
-(models/protocol.py), and of a user's model two graphs. `prove`, for `bigtrk check-model`, runs all
-graphs, in eval mode as well.
+that differs, in one line. `check_model` runs before each training: it checks the contract
+(models/protocol.py) and, for a user's model, two graphs. `prove`, for `bigtrk check-model`, runs
+all graphs, in eval mode as well.
 
 Shapes: N nodes of a sector, the first n_owned of them owned, E edges, D columns of a result.
 """
@@ -41,8 +41,8 @@ PARTS = (2, 3, 4)
 # Few graphs show a difference of eval mode.
 EVALUATED = (("directed", 2), ("hub", 3), ("empty sector", 4))
 QUICK = (("self loops", 2), ("isolated nodes", 3))  # before a training
-# Of the largest value. Rounding gives 1e-16 to 1e-13, a wrong row 1e-4 and more; what a model
-# computes in float32 whatever it is given is rounded at 1e-7 to 1e-5.
+# Relative to the largest value. Rounding gives 1e-16 to 1e-13, a wrong row 1e-4 and more; a model
+# that computes in float32, whatever the type of x, is rounded at 1e-7 to 1e-5.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 # A gradient is compared with at least this share of the largest one: one that is zero apart from
 # rounding (a bias before a softmax) has no scale of its own.
@@ -66,7 +66,7 @@ _CUT = (
 
 
 class Trial(NamedTuple):
-    """The largest relative differences of rows and gradients from the whole graph's."""
+    """One comparison: the largest relative differences of rows and gradients from the whole's."""
 
     graph: str
     sectors: int
@@ -78,7 +78,7 @@ class Trial(NamedTuple):
 class Proof:
     """The proof that a model is exact, or the fault that was found.
 
-    exchanges: the widths of its exchanges in a forward pass; None if no pass ended well.
+    exchanges: the widths of its exchanges in a forward pass; None if no pass ended without error.
     first_difference: the first layer that makes a difference, and why; None if the model is exact.
     """
 
@@ -93,12 +93,12 @@ class Proof:
 
     @property
     def worst(self) -> float | None:
-        """The largest relative difference in a trial; None without one, or if it is infinite."""
+        """The largest relative difference in a trial; None if infinite or without a trial."""
         found = max((max(each.rows, each.gradients) for each in self.trials), default=torch.inf)
         return found if found < torch.inf else None
 
     def summary(self) -> dict[str, Any]:
-        """Gives the proof in JSON's types, in short; exchanges: how many."""
+        """Returns a short form of the proof in JSON types; exchanges: their number."""
         return {
             "model": self.model,
             "exact": self.exact,
@@ -128,8 +128,8 @@ def check_model(
     users_own: bool = True,
 ) -> list[int]:
     """Checks the contract of `model` on a small graph; if it is `users_own`, also that sectors give
-    the same rows and gradients as the whole graph. Its weights and torch's random numbers stay as
-    they were. Returns the widths of its exchanges. Raises ContractError, which names the fault.
+    the same rows and gradients as the whole graph. Returns the widths of its exchanges. Weights and
+    torch's random numbers stay unchanged. Raises ContractError, which names the fault.
     """
     sizes = n_node_features, n_edge_features
     widths = _check_contract(model, kind, *sizes)
@@ -166,8 +166,8 @@ def prove(
     name: str | None = None,
 ) -> Proof:
     """Runs a float64 copy of `model` on random graphs, whole and in 2 to 4 sectors, forward and
-    backward; on some of them also forward in eval mode. Torch's random numbers and the model stay
-    as they were. name: the model's in the proof; by default its class's.
+    backward; on some of them also forward in eval mode. Returns the proof. Torch's random numbers
+    and the model stay unchanged. name: the model's in the proof; by default its class's.
     """
     name, sizes = name or type(model).__name__, (n_node_features, n_edge_features)
     exchanges, broken = None, None
@@ -177,7 +177,7 @@ def prove(
         broken = str(error)
         if any(map(is_lazy, model.parameters())):
             return Proof(name, first_difference=broken)
-    # A broken promise is named by the layer where it makes a difference, if it does.
+    # If a broken promise changes a result, that layer is named instead.
     trials: list[Trial] = []
     kinds = [(graph, parts) for graph in KINDS for parts in PARTS]
     with _in_float64():
@@ -198,8 +198,8 @@ def _first_fault(
     trials: list[Trial],
     mode: str = "",
 ) -> str | None:
-    """Compares what a whole graph can show (randomness, dependence on the order), then each kind
-    of graph in its number of parts, until one differs, which is named. Adds to `trials`.
+    """Returns the first fault, or None. Tests first a whole graph (randomness, dependence on
+    order), then each (graph, number of sectors) of `kinds`. Appends each comparison to `trials`.
     """
     whole = whole_sector(draw(KINDS[0], 2, *sizes)[0])
     cases: list[tuple[str, Sector, list[Sector], str | None]] = [
@@ -235,7 +235,7 @@ def _name_difference(
     of_each: dict[str, float],
     why: str | None,
 ) -> str | None:
-    """Names the first difference that is larger than the rounding of the model's own types."""
+    """Returns the first difference above the rounding of the model's own types, or None."""
     if max(trial.rows, trial.gradients) <= min(TOLERANCE.values()):
         return None
     seen = Recorded(_replica(model), whole)
@@ -251,7 +251,7 @@ def _name_difference(
         passes = [Recorded(_replica(model), part) for part in parts]
         run_sectors([each.run for each in passes], parts)
         return named(seen, passes, tolerance, why)
-    # A backward pass begins at the result, which the last parameters as a rule are nearest to.
+    # The backward pass starts at the result; the last parameters are usually nearest to it.
     wrong = [name for name, value in of_each.items() if value > tolerance]
     if not wrong:
         return None
@@ -262,8 +262,8 @@ def _name_difference(
 def _outcome(
     model: nn.Module, sectors: Sequence[Sector], kind: Kind
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Runs `model` on the sectors of one graph, forward and backward: its rows in the graph's
-    order, and the gradients of their sum with fixed random weights (zero where there is none).
+    """Runs `model` on the sectors of one graph, forward and backward. Returns its rows in the
+    graph's order, and by parameter the gradients of sum(rows * fixed random weights), or zeros.
     """
     made, _ = _results(model, sectors, kind)
     own: list[tuple[Tensor, Any]] = [
@@ -283,7 +283,7 @@ def _outcome(
 def _results(
     model: nn.Module, sectors: Sequence[Sector], kind: Kind, alone: bool = False
 ) -> tuple[list[Tensor], list[int]]:
-    """Runs `model` as `run_sectors`; SectorError also if a result is none of its `kind`."""
+    """Runs `model` by `run_sectors`; SectorError also if a result does not fit its `kind`."""
     passes = [partial(_replica(model), *inputs_of(sector, model)) for sector in sectors]
     made, widths = run_sectors(passes, sectors, alone)
     for rows, sector in zip(made, sectors, strict=True):
@@ -301,7 +301,7 @@ def _results(
 
 
 def _backward(trained: dict[str, nn.Parameter], total: Tensor) -> dict[str, Tensor | None]:
-    """Computes the gradient of each parameter of `total`; None where it has none."""
+    """Returns the gradient of `total` for each parameter; None if it has none."""
     if not total.requires_grad:
         return dict.fromkeys(trained)
     try:
@@ -320,12 +320,12 @@ def _backward(trained: dict[str, nn.Parameter], total: Tensor) -> dict[str, Tens
 
 
 def _replica(model: nn.Module) -> nn.Module:
-    """Copies a model except its weights: what it keeps of a pass stays with its sector."""
+    """Copies a model but shares its weights, so that each sector keeps its own state of a pass."""
     return deepcopy(model, {id(weight): weight for weight in model.parameters()})
 
 
 def _moved(model: nn.Module) -> nn.Module:
-    """Copies a model to float64, its weights moved a little: zeros would hide what they weigh."""
+    """Copies a model to float64, and moves its weights a little: zero weights would hide faults."""
     made = deepcopy(model).cpu().double()
     with torch.no_grad():
         for value in made.parameters():
@@ -336,7 +336,7 @@ def _moved(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def _in_float64() -> Iterator[None]:
-    """Makes tensors float64 for which a model names no type, with random numbers of its own."""
+    """Sets torch's default type to float64 and its random seed to 0 while the block runs."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -351,7 +351,7 @@ def _in_float64() -> Iterator[None]:
 
 
 def _check_contract(model: nn.Module, kind: Kind, *sizes: int) -> list[int]:
-    """Runs `model` on three sectors of a graph, of which one is empty, as ranks would."""
+    """Checks `model` on three sectors (one empty) as ranks would run it; returns the widths."""
     wrong = _wrong_state(model)
     if wrong:
         raise ContractError(
@@ -390,7 +390,7 @@ def _check_gradient(name: str, gradient: Tensor | None, part: Sector) -> None:
 
 @torch.no_grad()
 def _check_several(model: LayeredModel[Any], parts: Sequence[Sector], kind: Kind) -> None:
-    """Checks that `model` gives several sectors of a rank the results of each alone."""
+    """Raises SectorError unless several sectors at once give the results of each alone."""
     alone, _ = _results(model, parts, kind)
     try:
         with no_exit():
@@ -408,7 +408,7 @@ def _check_several(model: LayeredModel[Any], parts: Sequence[Sector], kind: Kind
 
 
 def _wrong_state(model: nn.Module) -> str | None:
-    """Names a part of a model that is no trained float32 parameter, or that hooks gradients."""
+    """Returns the parameter, buffer or hook that breaks the contract, and why; None if none."""
     parameters = dict(model.named_parameters())
     if not parameters:
         return "has no parameters to train; make its layers in __init__"

@@ -1,4 +1,4 @@
-"""Random graphs to prove models on, and models run on the sectors of a graph in one process.
+"""Random graphs to prove models on, and runs of a model on the sectors of a graph in one process.
 
 Shapes: N nodes of a sector of which the first n_owned are owned, H the width of an exchange.
 """
@@ -31,8 +31,8 @@ KINDS = (
     "sector without edges",
     "no edges",
 )
-# No usual widths of layers: the rows of nodes and of edges are known by their numbers. So few edges
-# that no sector knows all nodes.
+# No usual widths of layers: tensors with these numbers of rows are taken for nodes or edges. Edges
+# are so few that no sector knows all nodes.
 N_NODES, N_EDGES = 97, 158
 _IN_BACKWARD = (
     "calls the exchange in its backward pass, where ranks would wait for each other; keep the "
@@ -41,7 +41,7 @@ _IN_BACKWARD = (
 
 
 class SectorError(Exception):
-    """A sector cannot go on with the others; its cause is the model's error, if there is one."""
+    """A model fails in a sector; the cause is the model's own error, if there is one."""
 
 
 @cache
@@ -75,7 +75,7 @@ def draw(
 
 
 def _edges(kind: str, owner: Tensor, generator: torch.Generator) -> Tensor:
-    """Lists edges [2, any], those first that make the kind; of the others no two are the same."""
+    """Returns edges [2, any]: first those that make the kind of graph, then distinct others."""
     nodes = torch.arange(N_NODES)
     ends = torch.cartesian_prod(nodes, nodes).T
     source, destination = ends
@@ -99,7 +99,7 @@ def _edges(kind: str, owner: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def shuffled(whole: Sector) -> Sector:
-    """Puts the nodes and the edges of a whole graph in another order, the same in every call."""
+    """Reorders the nodes and the edges of a whole graph, in the same way in every call."""
     generator = torch.Generator().manual_seed(0)
     nodes = torch.randperm(whole.n_nodes, generator=generator)
     edges = torch.randperm(whole.n_edges, generator=generator)
@@ -114,7 +114,7 @@ def shuffled(whole: Sector) -> Sector:
 
 
 class _Stopped(BaseException):
-    """Ends a pass whose others cannot go on; no `except Exception` catches it."""
+    """Ends a pass that cannot go on without the others; `except Exception` does not catch it."""
 
 
 class _Pass(Thread):
@@ -131,12 +131,12 @@ class _Pass(Thread):
         self._run, self._is_over = run, False
         self._brought: SimpleQueue[Tensor | None] = SimpleQueue()
         self._paused: SimpleQueue[None] = SimpleQueue()
-        # Each thread has these for itself.
+        # A thread does not inherit these.
         self._has_gradients = torch.is_grad_enabled()
         self._device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1
 
     def resume(self, rows: Tensor | None) -> None:
-        """Runs to the next exchange, or to the end. rows: those that the last exchange brings."""
+        """Runs to the next exchange, or to the end. rows: the result of the last exchange."""
         if rows is None:
             self.start()
         else:
@@ -160,7 +160,7 @@ class _Pass(Thread):
         self._paused.put(None)
 
     def _exchange(self, owned: Tensor) -> Tensor:
-        if self._is_over:  # a backward pass computes it anew
+        if self._is_over:  # a backward pass recomputes it
             raise SectorError(_IN_BACKWARD)
         self.sent = owned
         self._paused.put(None)
@@ -173,10 +173,10 @@ class _Pass(Thread):
 def run_sectors(
     passes: Sequence[Callable[[Exchange], Any]], sectors: Sequence[Sector], alone: bool = False
 ) -> tuple[list[Any], list[int]]:
-    """Runs each pass on its sector, all of one graph, by the sectors' own halo plans. Gradients
-    flow through the exchanges unless `alone`. Also returns the exchanges' widths. Raises
-    SectorError if a model fails in a sector, gives the exchange other rows than the owned ones or
-    another width than another sector does, or makes another number of exchanges.
+    """Runs each pass on its sector of one graph, exchanging by the sectors' halo plans. Returns the
+    passes' results and the exchanges' widths. Gradients flow through the exchanges unless `alone`.
+    Raises SectorError if a model fails in a sector, gives the exchange rows other than the owned
+    ones or of different widths in two sectors, or exchanges more often in one of them.
     """
     running, widths = [_Pass(run) for run in passes], list[int]()
     brought: Sequence[Tensor | None] = [None] * len(passes)
@@ -213,7 +213,7 @@ def run_sectors(
 def exchanged(
     owned: Sequence[Tensor], sectors: Sequence[Sector], alone: bool = False
 ) -> list[Tensor]:
-    """Gives each sector all rows [N, H] by its halo plan, of all sectors' owned [n_owned, H]."""
+    """Returns all rows [N, H] of each sector from all owned rows [n_owned, H], by halo plan."""
     sent = [
         (rows.detach() if alone else rows)[sector.send_index].split(sector.send_splits)
         for rows, sector in zip(owned, sectors, strict=True)
@@ -227,7 +227,7 @@ def told_sector(sector: Sector) -> str:
 
 
 def inputs_of(sector: Sector, model: nn.Module) -> SectorInputs:
-    """Gives a sector in the type and on the device of `model`, in tensors that it may change."""
+    """Returns a sector's inputs in the type and on the device of `model`, as copies."""
     weight = next(model.parameters(), torch.empty(0))
     x, edge_features = (
         rows.to(weight, copy=True) for rows in (sector.node_features, sector.edge_features)
