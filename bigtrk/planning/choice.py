@@ -1,4 +1,4 @@
-"""`bigtrk plan --choose`: the settings of a run within a rank's memory, and what starts it."""
+"""`bigtrk plan --choose`: settings that fit a rank's memory, and the commands to run them."""
 
 import json
 import shlex
@@ -30,8 +30,8 @@ class Given:
 
 @dataclass(frozen=True)
 class Trial:
-    """A short training with an option: seconds of a step and peak bytes of a rank, or None if it
-    failed, and the failure.
+    """A short training with an option. seconds: of a step; peak_bytes: of a rank; both None if it
+    failed. failure: its error.
     """
 
     option: Option
@@ -40,7 +40,7 @@ class Trial:
     failure: str = ""
 
     def fits(self, limit: Limit) -> bool:
-        """Whether it ended, within the limit."""
+        """Whether it succeeded within the limit of memory."""
         return self.peak_bytes is not None and limit.holds(self.peak_bytes)
 
 
@@ -48,7 +48,7 @@ TryOut = Callable[[Task, Given], list[Trial]]
 
 
 def make_choice(question: Question, given: Given, try_out: TryOut | None = None) -> dict[str, Any]:
-    """Chooses settings, and makes the whole answer, JSON-able, in bytes and seconds.
+    """Chooses settings; returns the whole answer as JSON types, in bytes and seconds.
 
     try_out: trains some options for a few steps; the fastest is chosen. Raises InputError if no
     option fits; it names the memory that would do.
@@ -87,7 +87,7 @@ def make_choice(question: Question, given: Given, try_out: TryOut | None = None)
 
 
 def _fastest(trials: Sequence[Trial], limit: Limit) -> Option:
-    """Returns the option whose trial had the shortest steps within a rank's memory."""
+    """Returns the option of the fastest trial that fits; InputError if none does."""
     ended = [(one.seconds, i) for i, one in enumerate(trials) if one.fits(limit)]
     if ended:
         return trials[min(ended)[1]].option
@@ -116,7 +116,7 @@ def _row(one: Option) -> dict[str, Any]:
 
 
 def _commands(chosen: Option, task: Task, given: Given) -> list[str]:
-    """Lists the commands that cut whole events, if they are to be cut, and train."""
+    """Returns the shell commands that cut whole events, if necessary, and train."""
     sectors = chosen.sectors
     whole = _whole(given) if sectors > 1 else []
     cuts = {folder: folder.with_name(f"{folder.name}-in-{sectors}") for folder in whole}
@@ -132,8 +132,8 @@ def _commands(chosen: Option, task: Task, given: Given) -> list[str]:
 def training_arguments(
     chosen: Option, task: Task, given: Given, train: Sequence[Path]
 ) -> list[str]:
-    """Lists the arguments of a training with an option's settings, on the events in `train`, or, if
-    that is empty, on those configured.
+    """Returns the arguments of a training with an option's settings, on the events in `train` or,
+    if that is empty, on those configured.
     """
     settled = {"training.memory_gib", *(key for key, _ in chosen.candidate.values)}
     settled |= {"data.train"} if train else set()
@@ -147,7 +147,7 @@ def training_arguments(
 
 
 def _whole(given: Given) -> list[Path]:
-    """Lists the folders that hold whole events; a name that stands for one where none is given."""
+    """Lists the folders with whole events; without folders, the placeholder GRAPHS."""
     if not given.folders:
         return [Path("GRAPHS")]
     found = [source.folder.path for source in open_events(given.folders) if source.parts == 1]

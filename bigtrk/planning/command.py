@@ -1,4 +1,4 @@
-"""`bigtrk plan` from its arguments to its question."""
+"""`bigtrk plan`: turns its arguments into a `Question` or a choice."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Command:
         return self._question(users_configuration(path, overrides), folders)
 
     def choice(self, try_out: TryOut | None = None) -> dict[str, Any]:
-        """Chooses settings for the events given, by default those that the configuration trains on.
+        """Chooses settings for the given events, by default the configured training events.
 
         try_out: trains some options for a few steps. Raises InputError if the memory of ranks is
         not given, an argument is bad, or no option fits.
@@ -66,7 +66,7 @@ class Command:
                 f"sampling.method={method}: bigtrk plan counts whole events; set it to none, and "
                 "give the size of one mini-batch with --nodes and --edges"
             )
-        if configuration.model.is_users:  # it is checked as a training does, which ours pass
+        if configuration.model.is_users:  # checked as before a training; our models pass
             counts, kind = configuration.data.feature_counts, configuration.model.kind
             check_model(build_model(configuration), *counts, kind)
         machine = find_machine(self.machine)
@@ -118,7 +118,7 @@ def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list
 
 
 def read_ranks(text: str) -> list[int]:
-    """Parses world sizes such as "1,2,4"; returns them ascending. Raises InputError if `text` is
+    """Returns the world sizes in a text such as "1,2,4", ascending. Raises InputError if `text` is
     something else, or a size is not from 1 to 4096.
     """
     try:

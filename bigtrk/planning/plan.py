@@ -1,4 +1,4 @@
-"""`bigtrk plan`: memory by lever, and the smallest number of sectors that fits."""
+"""`bigtrk plan`: memory for each lever, and the smallest number of sectors that fits."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +19,7 @@ LEVERS = [
     for precision in ("fp32", "bf16")
     if (recompute, precision) != ("none", "bf16")
 ]
-# Shown at most: sectors of a rank, with each of which its memory falls by less, and of an event.
+# The most sectors shown, of a rank (each further one saves less memory) and of an event.
 _ON_A_RANK, _IN_A_TABLE = 4, 64
 
 
@@ -39,7 +39,7 @@ class Question:
     measured: str | None = None
 
     def cost(self, **levers: str) -> CostModel:
-        """Returns the cost model, with these settings of the model changed."""
+        """Returns the cost model, with the given levers of the model changed."""
         model = self.configuration.model
         own = {key: value for key, value in levers.items() if key in type(model).model_fields}
         model = type(model).model_validate({**model.model_dump(), **own})
@@ -59,7 +59,7 @@ class Question:
 
 
 def make_plan(question: Question) -> dict[str, Any]:
-    """Makes the whole plan, JSON-able, in bytes and seconds."""
+    """Makes the whole plan as JSON types, in bytes and seconds."""
     largest = question.largest
     cost, fits = _answer(question)
     return {
@@ -87,15 +87,15 @@ def make_plan(question: Question) -> dict[str, Any]:
 
 
 def _answer(question: Question) -> tuple[CostModel, Cut | None]:
-    """Returns the cost and the cut that fits: with all in memory or, where nothing fits so and it
-    is configured, with edges in files, as a training routes.
+    """Returns the cost model and the smallest cut that fits (None if none does). All edges are in
+    memory or, if that does not fit and files are configured, in files, as in a training.
     """
     answers = ((cost, _smallest_cut(cost, question)) for cost in question.costs)
     return next((answer for answer in answers if answer[1]), (question.costs[0], None))
 
 
 def _levers(question: Question) -> list[dict[str, str]]:
-    """Returns the model's levers, led by the configuration's own setting where it is none of them.
+    """Returns the model's levers, preceded by the configured setting if it is not among them.
 
     A CPU is its own host: there `offload` is `chunk`. A model of the user's own has no levers.
     """
@@ -112,9 +112,9 @@ def _levers(question: Question) -> list[dict[str, str]]:
 
 
 def _lever_rows(question: Question) -> list[dict[str, Any]]:
-    """Counts each lever, and for a CPU those that may have edges in files with all of them there.
+    """Returns the row of each lever; on a CPU also rows with all edges in files, where possible.
 
-    An accelerator's edges go to its host instead, as `offload` has them.
+    An accelerator keeps edges on its host instead, with the lever `offload`.
     """
     rows = []
     for lever in _levers(question):
@@ -152,8 +152,8 @@ def _sectors(cost: CostModel, event: EventSize, cut: Cut) -> dict[str, Any]:
 
 
 def _cuts(cost: CostModel) -> list[Cut]:
-    """Lists cuts in powers of two of sectors: one on a rank, then several on each where the model
-    takes several.
+    """Lists cuts into powers of two of sectors: one per rank, then several if the model takes
+    several.
     """
     layered = cost.footprint(cut=False).layered
     most = max(MOST_PARTS, _ON_A_RANK * cost.world) if layered else cost.world
@@ -162,7 +162,7 @@ def _cuts(cost: CostModel) -> list[Cut]:
 
 
 def _smallest_cut(cost: CostModel, question: Question) -> Cut | None:
-    """Returns the cut into fewest sectors that fits a rank's memory; None where none does, or no
+    """Returns the cut into fewest sectors that fits a rank's memory; None if none does, or no
     memory is given.
     """
     if question.budget is None:

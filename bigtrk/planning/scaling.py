@@ -1,4 +1,4 @@
-"""The roofline of a machine, slowed down to what the steps of a recorded run took."""
+"""Scales the roofline of a machine to the measured steps of a run, and predicts epochs."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -20,7 +20,7 @@ Task = tuple[EventSize, Cut]
 
 
 def step_seconds(cost: CostModel, events: Iterable[Task]) -> float:
-    """Returns the seconds of a step of cut events: of its slowest rank, and of reducing."""
+    """Returns the seconds of a step of cut events: its slowest rank, plus the reduction."""
     known: dict[Task, float] = {}
     tasks = []
     for i, (event, cut) in enumerate(events):
@@ -45,10 +45,10 @@ def as_measured(machine: Machine, run: Run) -> Machine:
 
 
 def epoch_seconds(run: Run, machine: Machine) -> float:
-    """Returns the seconds, by the roofline of a machine, of an epoch of a run as it was routed.
-    Raises InputError if the record lacks what is needed.
+    """Returns the roofline seconds, on `machine`, of an epoch of a run, routed as recorded. Raises
+    InputError if the record has no steps of whole events or lacks sizes.
     """
-    # All epochs train the same events: the first stands for them.
+    # All epochs train the same events, so the first represents them.
     first = [step for step in run.steps if step.epoch == run.steps[0].epoch and step.routes]
     if not first:
         raise InputError(f"{run.folder}: has no steps of whole events; name a run without sampling")
@@ -56,8 +56,8 @@ def epoch_seconds(run: Run, machine: Machine) -> float:
 
 
 def _counted(run: Run, steps: Sequence[StepRecord], machine: Machine) -> list[float]:
-    """Returns the seconds of each step of a run as it was routed. Events whose folders are gone are
-    taken to be of the mean size.
+    """Returns the roofline seconds of each step of a run, routed as recorded. Events whose folders
+    no longer exist count with the mean size.
     """
     configuration = parse(Configuration, run.record.config, str(run.folder / RUN))
     world, data = run.record.world_size, run.record.data

@@ -22,7 +22,7 @@ MEMORY_RULE = (
     "peak."
 )
 MEASURED = "on small random graphs, since this model does not run on meta tensors (without data)"
-# What is kept of the whole event elsewhere: on an accelerator's host, on a local disk.
+# Notes on the parts of the whole event kept elsewhere: on an accelerator's host, on a local disk.
 AWAY = {
     "host": "offload keeps in the memory of the host, too:",
     "files": "spill: chunk with all edges and their inputs in files of training.spill,",
@@ -44,7 +44,7 @@ OPTIONS_RULE = (
 
 
 def show_plan(plan: Row, console: Console) -> None:
-    """Prints a plan, in the form of `make_plan`."""
+    """Prints a plan that `make_plan` made."""
     out = at_width(console)
     show_header("Plan", _facts(plan), out)
     show_table(_levers(plan), out)
@@ -52,7 +52,7 @@ def show_plan(plan: Row, console: Console) -> None:
 
 
 def show_choice(answer: Row, console: Console) -> None:
-    """Prints an answer, in the form of `make_choice`."""
+    """Prints an answer that `make_choice` made."""
     out = at_width(console)
     show_header("Choice", _choice_facts(answer), out)
     show_table(_options(answer), out)
@@ -76,7 +76,7 @@ def _facts(plan: Row) -> dict[str, str]:
 
 
 def _answer(plan: Row) -> str:
-    """Names the number of sectors in which the largest event fits, or the memory it needs."""
+    """Returns the number of sectors in which the largest event fits, or the memory it needs."""
     budget, parts, least = plan["budget_bytes"], plan["smallest_parts"], plan["least"]
     if budget is None:
         return "give --memory to learn how many sectors fit"
@@ -164,7 +164,7 @@ def _options(answer: Row) -> Table:
 
 
 def _best(options: Sequence[Row]) -> list[Row]:
-    """Returns one row for each settings: of the last, which fits, or of the least memory."""
+    """Returns one option for each settings: the last that fits, else the one with least memory."""
     best: dict[str, Row] = {}
     for row in options:
         known = best.get(_settings(row))
