@@ -1,9 +1,9 @@
 """The engines that sample ShaDow subgraphs: sparse products on any device, compiled code on CPUs.
 
-By products of torch's sparse matrices (Tripathy et al., section III-C): their A is split as
-A = B S, so that repeated edges stay apart: B [N, E] leads from a node to the edges that end there,
-S [E, N] from an edge to its source. A row of S has one nonzero, so products with S are look-ups.
-The compiled sampler (shadow.c) runs on the threads that torch may use.
+Sparse products of torch follow Tripathy et al., section III-C. Their matrix A is split as A = B S,
+so that repeated edges stay apart: B [N, E] leads from a node to the edges that end there, S [E, N]
+from an edge to its source. A row of S has one nonzero, so products with S are look-ups. The
+compiled sampler (shadow.c) runs on the threads that torch may use.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ silence_sparse_warnings()
 
 
 class _Ones(NamedTuple):
-    """A matrix of zeros and ones: the places of its ones, sorted by row, then column."""
+    """A sparse matrix of zeros and ones: the places of its ones, sorted by row, then column."""
 
     row: Tensor
     column: Tensor
@@ -45,7 +45,7 @@ class _Ones(NamedTuple):
 
 @dataclass(frozen=True)
 class Products:
-    """The engine of sparse products (`Sampler`), computed on `device`."""
+    """The sampler (`Sampler`) that uses sparse products on `device`."""
 
     device: torch.device
 
@@ -58,7 +58,7 @@ class Products:
 def _sampled(
     into: _Ones, source: Tensor, roots: Tensor, walk: Walk, key: int
 ) -> tuple[Tensor, ...]:
-    """Samples the columns of a bulk."""
+    """Returns the columns of the `Bulk` of subgraphs around `roots`, as tensors."""
     touched = _touched(into, source, roots, walk, key)
     # First come each root's edges whose destination is touched; then those whose source is, too.
     root, edge = _product(touched, into)
@@ -78,7 +78,7 @@ def _sampled(
 
 
 def _incidence(graph: InEdges, device: torch.device) -> tuple[_Ones, Tensor]:
-    """Returns B, and the columns of S's ones: [E]."""
+    """Returns the matrix B [N, E], and the source node of each edge (the ones of S): [E]."""
     first, source = torch.from_numpy(graph.first).to(device), torch.from_numpy(graph.source)
     destination = torch.arange(graph.n_nodes, device=device).repeat_interleave(first.diff())
     edge = torch.arange(len(source), device=device)
@@ -86,9 +86,9 @@ def _incidence(graph: InEdges, device: torch.device) -> tuple[_Ones, Tensor]:
 
 
 def _touched(into: _Ones, source: Tensor, roots: Tensor, walk: Walk, key: int) -> _Ones:
-    """Computes F [R, N]: the nodes that the walk from each root touches."""
+    """Returns F [R, N], with a one for each node that the walk from a root touches."""
     n_nodes, n_roots = into.shape[0], len(roots)
-    at, owner = roots, torch.arange(n_roots, device=roots.device)  # Q: its columns, their roots
+    at, owner = roots, torch.arange(n_roots, device=roots.device)  # Q: nodes reached, their roots
     keys = drawn(signed(key), roots)
     counter = torch.zeros_like(roots)  # of each root's first row
     found = [owner * n_nodes + at]
@@ -108,7 +108,7 @@ def _touched(into: _Ones, source: Tensor, roots: Tensor, walk: Walk, key: int) -
 def _chosen(
     steps: tuple[Tensor, Tensor], n_rows: int, fanout: int, key: Tensor, counter: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Draws `fanout` nonzeros of each row of P, all of a row that has no more: rows, columns."""
+    """Draws `fanout` nonzeros of each row of P, or all if fewer; returns rows and columns."""
     begin = _begins(steps[0], n_rows)
     degree = begin.diff()
     many = degree > fanout
@@ -120,7 +120,7 @@ def _chosen(
 
 
 def _product(a: _Ones, b: _Ones) -> tuple[Tensor, Tensor]:
-    """Returns rows and columns of the nonzeros of A B, by row, then column."""
+    """Returns rows and columns of the nonzeros of A B, sorted by row, then column."""
     if not len(a.row) or not len(b.row):
         return a.row[:0], b.column[:0]
     row, column = torch.sparse.mm(_sparse(a), _sparse(b))._indices()
@@ -137,13 +137,13 @@ def _sparse(matrix: _Ones) -> Tensor:
 
 
 def _places(cells: Tensor, n_columns: int) -> tuple[Tensor, Tensor]:
-    """Returns the rows and columns of numbered places."""
+    """Splits cell numbers, row * n_columns + column, into rows and columns."""
     row = cells // n_columns
     return row, cells - row * n_columns
 
 
 def _begins(row: Tensor, n_rows: int) -> Tensor:
-    """Returns where each of `n_rows` rows begins among ascending `row`, and where the last ends."""
+    """Returns where each of `n_rows` rows begins in ascending `row`, then where the last ends."""
     return torch.searchsorted(row, torch.arange(n_rows + 1, device=row.device))
 
 
@@ -152,7 +152,7 @@ CODE = "sampling", Path(__file__).with_name("shadow.c"), (), (NATIVE,)
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Loads the compiled sampler; None where it cannot be compiled or loaded."""
+    """Loads the compiled sampler; None if it cannot be compiled or loaded."""
     found = compiled(*CODE)
     if found is not None:
         found.shadow_sample.restype = ctypes.c_void_p
@@ -161,7 +161,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
-    """Samples with the compiled engine (`Sampler`); MemoryError if the walks do not fit memory."""
+    """Samples with the compiled code (`Sampler`); MemoryError if the walks do not fit memory."""
     found = library()
     assert found is not None, "not compiled"
     roots = np.ascontiguousarray(roots, np.int64)
@@ -189,7 +189,7 @@ def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
 
 
 def fastest(device: torch.device) -> Sampler:
-    """Chooses the compiled engine on a CPU with a C compiler, else products."""
+    """Returns the compiled sampler on a CPU with a C compiler, else `Products`."""
     if device.type == "cpu" and library() is not None:
         return sample
     return Products(device)
@@ -198,7 +198,7 @@ def fastest(device: torch.device) -> Sampler:
 def sample_bulk(
     graph: InEdges, batches: Sequence[Rows], walk: Walk, key: int, engine: Sampler
 ) -> list[Subgraphs]:
-    """Samples the subgraphs of each of `batches`, lists of roots, independently of each other."""
+    """Samples the subgraphs of each batch (a list of roots), each batch independent of others."""
     begin = first_rows([len(roots) for roots in batches])
     roots = np.concatenate([np.empty(0, np.int64), *batches])
     assert not len(roots) or 0 <= roots.min() <= roots.max() < graph.n_nodes, "roots are nodes"

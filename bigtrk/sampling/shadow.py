@@ -1,11 +1,11 @@
-"""ShaDow mini-batches of an event, sampled while the ones before are computed.
+"""ShaDow mini-batches of an event; the next ones are sampled while the present one is computed.
 
-ShaDow (Zeng et al., NeurIPS 2021, algorithm 2 of Tripathy et al.): a random walk from each root, of
-`depth` hops along `fanout` edges of each node it reaches, and all edges among the nodes touched. As
-PyG's ShaDowKHopSampler and acorn do, the walk goes against the edges, from destination to source
-(inwards, in a graph of inner to outer hits), and a node that two steps reach is expanded twice. The
-edges of a node are drawn uniformly, unlike PyG's (torch-sparse 0.6.18), which draws the last one
-too rarely.
+ShaDow (Zeng et al., NeurIPS 2021, algorithm 2 of Tripathy et al.): a subgraph has all edges among
+the nodes that a random walk from a root touches. The walk has `depth` hops along at most `fanout`
+edges of each node. As in PyG's ShaDowKHopSampler and acorn, it goes against the edges, from
+destination to source (inwards, in a graph of inner to outer hits), and expands a node twice that
+two steps reach. The edges of a node are drawn uniformly, unlike PyG's (torch-sparse 0.6.18), which
+draws the last one too rarely.
 
 As in Tripathy et al. and acorn, the loss is taken on all edges of all subgraphs. An edge that lies
 in the subgraphs of several roots counts in each.
@@ -49,7 +49,7 @@ def epoch_roots(
 
 @dataclass(frozen=True)
 class ShaDow:
-    """Mini-batches of `batch_size` roots over all ranks, `bulk` of them sampled at once (k)."""
+    """Samples mini-batches of `batch_size` roots over all ranks, `bulk` of them at once (k)."""
 
     walk: Walk = field(default_factory=Walk)
     batch_size: int = 256
@@ -89,7 +89,7 @@ class ShaDow:
 def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
     """Joins the subgraphs into one sector, with values from `whole`, the event's only sector.
 
-    A node or edge has a row in each subgraph in which it lies. So node_id and edge_id repeat, and
+    A node or edge has a row in each subgraph that contains it. So node_id and edge_id repeat, and
     nodes and edges are sorted only within each subgraph.
     """
     assert whole.parts == 1, "subgraphs are sampled from whole events"

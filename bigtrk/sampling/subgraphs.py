@@ -1,4 +1,4 @@
-"""The graph that is sampled, the walk through it, its random draws, and subgraphs of many roots.
+"""The sampled graph, the random walk through it, its random draws, and subgraphs of many roots.
 
 A draw is a hash of (seed, epoch, root, counter). The counter runs along the walk from the root:
 `fanout` numbers for each step, in the walk's order. So a root's subgraph depends on no other root,
@@ -36,7 +36,7 @@ class InEdges:
 
 
 def in_edges(edge_index: Tensor, n_nodes: int) -> InEdges:
-    """Indexes edges [2, E] that are sorted by (destination, source), as a sector's are."""
+    """Groups edges [2, E] by destination; they must be sorted by (destination, source)."""
     assert max(n_nodes, edge_index.shape[1]) < 2**31, "walks count in 32 bits"
     destination = edge_index[1]
     assert bool((destination[1:] >= destination[:-1]).all()), "edges by destination"
@@ -47,11 +47,11 @@ def in_edges(edge_index: Tensor, n_nodes: int) -> InEdges:
 
 @dataclass(frozen=True)
 class Subgraphs:
-    """The subgraphs of R roots of one mini-batch, each a component of its own.
+    """The subgraphs around the R roots of one mini-batch, each a component of its own.
 
     roots [R]: nodes of the graph. node [M]: nodes of the graph, ascending within a component;
-    components follow the roots, and component r is rows node_at[r] to node_at[r + 1] - 1:
-    node_at [R + 1]. edge [L]: rows of the graph's edges, by component, then (destination, source);
+    components follow the roots, and component r is rows node_at[r] to node_at[r + 1] - 1: node_at
+    [R + 1]. edge [L]: rows of the graph's edges, by component, then (destination, source);
     edge_index [2, L] holds rows of `node`. All int64.
     """
 
@@ -63,20 +63,20 @@ class Subgraphs:
 
 
 def first_rows(sizes: ArrayLike) -> Rows:
-    """Returns where each of consecutive pieces begins, and where the last ends: [K] -> [K + 1]."""
+    """Returns where each piece begins if they follow each other, then the end: [K] -> [K + 1]."""
     return np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
 
 
 @dataclass(frozen=True)
 class Walk:
-    """`depth` hops from a root, from edges' ends to starts; at most `fanout` edges of each node."""
+    """A walk: `depth` hops from a root, destination to source, at most `fanout` edges per node."""
 
     depth: int = 3
     fanout: int = 6
 
 
 class Bulk(NamedTuple):
-    """The subgraphs of R roots one after another, all int64.
+    """The subgraphs around R roots, one after another, all int64.
 
     node [M], node_at [R + 1], edge [L] as in Subgraphs; edge_at [R + 1]: the row where each root's
     edges begin, like node_at; source, destination [L]: rows of `node`.
@@ -104,17 +104,17 @@ def epoch_key(seed: Seed, epoch: int) -> int:
 
 
 def entropy(seed: Seed, epoch: int) -> tuple[int, ...]:
-    """Returns the seed of numpy's generators in an epoch."""
+    """Returns the seed for numpy's generators in an epoch."""
     return (*seed, epoch) if isinstance(seed, tuple) else (seed, epoch)
 
 
 def drawn(key: Tensor | int, counter: Tensor) -> Tensor:
-    """Draws 64 random bits for each pair of key and counter (SplitMix64)."""
+    """Returns 64 random bits for each pair of key and counter (SplitMix64)."""
     return mixed(key + GOLDEN * (counter + 1))
 
 
 def below(bits: Tensor, n: Tensor) -> Tensor:
-    """Draws integers from 0 to n - 1, n <= 2**31; their odds differ by at most n / 2**32."""
+    """Maps bits to integers from 0 to n - 1, n <= 2**31; their odds differ by at most n / 2**32."""
     return (shifted(bits, 32) * n) >> 32
 
 

@@ -9,14 +9,14 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import Sector, columns_at
 
-# A reflection at a plane through the beam line turns phi and its differences around, one at the
-# plane z = 0 those of z.
+# Features that change sign in a reflection: at a plane through the beam line, and at the plane
+# z = 0.
 _OF_PHI = ("phi", "dphi", "phislope", "rphislope")
 _OF_Z = ("z", "eta", "dz", "deta")
 
 
 def cut_wedge(event: Sector, part: int, parts: int, offset: float) -> Sector:
-    """Cuts wedge `part` of `parts`, the first from `offset` (rad), out of a whole event."""
+    """Returns wedge `part` of `parts` of a whole event; wedge 0 begins at phi = `offset` (rad)."""
     turned = (_column(event, "phi") - offset) / (2 * math.pi)
     wedge = (turned.remainder(1.0) * parts).long().clamp(max=parts - 1)
     inside = wedge == part
@@ -40,7 +40,7 @@ def cut_wedge(event: Sector, part: int, parts: int, offset: float) -> Sector:
 
 
 def turn(event: Sector, angle: float, mirror_phi: bool, mirror_z: bool) -> Sector:
-    """Turns an event around the beam line by `angle` (rad), then mirrors phi and z if asked to."""
+    """Rotates an event around the beam line by `angle` (rad), then mirrors phi and z if asked."""
     nodes, edges = event.node_features.clone(), event.edge_features.clone()
     mirrored = (_OF_PHI if mirror_phi else ()) + (_OF_Z if mirror_z else ())
     for features, names in ((nodes, event.node_feature_names), (edges, event.edge_feature_names)):
