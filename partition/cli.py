@@ -35,7 +35,7 @@ _LONGEST_TABLE = 20  # events; a screen holds no more, and partition.json has th
 
 
 def write_report(out: Path, manifest: dict[str, Any], failed: dict[str, str]) -> dict[str, Any]:
-    """Writes partition.json from the manifest; returns it. failed: why events were not cut."""
+    """Writes partition.json from the manifest; returns its content. failed: event -> reason."""
     records = manifest["events"]
     content = {
         "parameters": manifest["parameters"],
@@ -93,7 +93,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 
 def main(program: str = "bigtrk-partition", arguments: Sequence[str] | None = None) -> None:
-    """Runs `program`, the command typed, with `arguments`, by default those of the process."""
+    """Runs the command line. program: name as typed; arguments: by default the process's."""
     run_commands(program, app, arguments)
 
 
@@ -155,7 +155,7 @@ def cut_share(
     *,
     quiet: bool,
 ) -> Failures:
-    """Cuts the events of this task, with a progress bar unless `quiet`; returns what failed."""
+    """Cuts those events of `mine` that `out` lacks; returns the failures. quiet: without a bar."""
     left = set(pending(graphs, out, settings))
     to_do = [event for event in mine if event in left]
     if not to_do:
@@ -179,8 +179,8 @@ def cut_share(
 def finish(
     graphs: GraphFolder, out: Path, settings: CutSettings, failed: Failures, *, as_json: bool
 ) -> None:
-    """Writes manifest and report of all events that `out` holds cut with these settings, without
-    those that failed. Shows the report if no other event of `graphs` is left; otherwise says how
+    """Writes manifest and report of all events that `out` holds cut with these settings, except
+    `failed` ones. Prints the report if no other event of `graphs` is left; otherwise prints how
     many are left.
     """
     left = [event for event in pending(graphs, out, settings) if event not in failed]

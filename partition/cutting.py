@@ -1,4 +1,4 @@
-"""Events cut from graph files to sector files, one or many at a time; the quality of their cuts."""
+"""Cuts events from graph files into sector files, one or many at a time; rates their cuts."""
 
 import multiprocessing
 import time
@@ -41,7 +41,7 @@ Counts = list[dict[str, Any]]  # "sectors" of a sector file's record
 
 
 def computed_edges(edge_index: Integers, part: Integers, parts: int) -> Integers:
-    """Counts the edges that touch each part, which its rank computes: [2, E], [N] -> [parts]."""
+    """Counts the edges with an end in each part: edge_index [2, E], part [N] -> [parts]."""
     owner = part.astype(np.min_scalar_type(max(parts - 1, 0)))
     source, destination = (owner.take(ends) for ends in edge_index)
     inside_or_in = np.bincount(destination, minlength=parts)
@@ -49,7 +49,7 @@ def computed_edges(edge_index: Integers, part: Integers, parts: int) -> Integers
 
 
 def figures(sectors: list[Sector]) -> dict[str, float]:
-    """Computes the figures of one event.
+    """Returns the quality figures of one event's cut.
 
     cut_fraction: cut edges / edges. halo_fraction: halo rows of all sectors / nodes.
     edge_imbalance: largest number of computed edges of a sector / the mean. neighbours: mean number
@@ -67,9 +67,9 @@ def figures(sectors: list[Sector]) -> dict[str, float]:
 
 
 def overall(records: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Computes the figures of all events together, from their files' records.
+    """Returns the quality figures of all events together, from their files' records.
 
-    Fractions are those of the union of the events. edge_imbalance is the sum of the events' largest
+    Fractions are of the union of the events. edge_imbalance is the sum of the events' largest
     sectors over the sum of their mean sectors: the price of waiting for the slowest rank. seconds
     and metis_seconds are sums.
     """
@@ -93,14 +93,14 @@ def _ratio(part: float, whole: float, empty: float = 0.0) -> float:
     return part / whole if whole else empty
 
 
-# `write_manifest` adds these for each file; a sector file has its own.
+# `write_manifest` adds these keys for each file; a sector file has its own values.
 _OF_THE_FILE = ("file", "bytes", "digests")
-MOST_SEED = 2**63 - 1  # METIS has it in 64 bits
+MOST_SEED = 2**63 - 1  # METIS stores the seed in 64 bits
 
 
 @dataclass(frozen=True)
 class CutSettings:
-    """The settings of a cut: `parts` for every event, or as many as `max_edges` a sector needs."""
+    """The settings of a cut: `parts` for each event, or as many as `max_edges` per sector needs."""
 
     parts: int | None
     max_edges: int | None
@@ -108,7 +108,7 @@ class CutSettings:
     seed: int
 
     def parts_for(self, n_edges: int) -> int:
-        """Returns the parts of an event: as asked, or the least power of two that could suffice."""
+        """Returns the parts for an event: as set, or the least power of two that may suffice."""
         if self.parts is not None:
             return self.parts
         assert self.max_edges is not None, "either parts or max_edges is given"
@@ -116,7 +116,7 @@ class CutSettings:
 
 
 def cut_event(graphs: Path, out: Path, event: str, settings: CutSettings) -> None:
-    """Reads a graph, cuts it, and writes its sectors; `seconds` are those before writing."""
+    """Reads a graph, cuts it, and writes its sectors; their `seconds` exclude the writing."""
     started = time.perf_counter()
     folder = GraphFolder(graphs)
     graph, source = folder.read(event), folder.record(event)
@@ -134,7 +134,7 @@ def cut_event(graphs: Path, out: Path, event: str, settings: CutSettings) -> Non
 
 
 def check_replaces(out: Path, event: str, source: dict[str, Any]) -> None:
-    """Refuses to cut `event`, whose graph has the record `source`, where `out` has another one."""
+    """Raises InputError if `out` has another event of this name. source: its graph's record."""
     path, before = file_of(out, event), {}
     with suppress(InputError):  # there is none, or it is damaged and replaced
         before = SectionFile(path).record
@@ -142,7 +142,7 @@ def check_replaces(out: Path, event: str, source: dict[str, Any]) -> None:
 
 
 def divide(graph: EventGraph, settings: CutSettings) -> tuple[Integers, int, float]:
-    """Returns parts of nodes [N], their number, METIS's seconds; InputError if it cannot be cut."""
+    """Returns the parts of nodes [N], their number, METIS's seconds. InputError: not possible."""
     edge_index = graph.edge_index.numpy()
     _check_cut(graph, settings)
     undirected = adjacency(edge_index, graph.n_nodes)
@@ -179,7 +179,7 @@ def _check_cut(graph: EventGraph, settings: CutSettings) -> None:
 
 
 def check_size(event: str, nodes: int, edges: int) -> None:
-    """Refuses to cut an event of more nodes or edges than sectors can number, in 32 bits."""
+    """Raises InputError if sectors, in 32 bits, cannot number an event's nodes or edges."""
     if max(nodes, edges) > MOST_IDS:
         raise InputError(
             f"{event}: has {nodes:,} nodes and {edges:,} edges, but sectors can number only "
@@ -188,7 +188,7 @@ def check_size(event: str, nodes: int, edges: int) -> None:
 
 
 def is_done(out: Path, event: str, settings: CutSettings, digests: dict[str, str]) -> bool:
-    """Whether `out` holds this event, whole, cut like this from the graph of these digests."""
+    """Whether `out` holds this event, undamaged, cut with these settings from this graph."""
     wanted = {"event": event, "cut": asdict(settings), "source_digests": digests}
     try:
         opened = SectionFile(file_of(out, event))
@@ -208,7 +208,7 @@ Failures = dict[str, str]  # the problem, by event
 
 
 def check(graphs: GraphFolder, out: Path) -> None:
-    """Raises InputError without graphs, or if `out` holds other files or other events so named."""
+    """Raises InputError without graphs, or if `out` has other files or another event of a name."""
     if not graphs.events:
         raise InputError(f"{graphs.path}: holds no graphs; make some with 'bigtrk build'")
     if out.exists() and not out.is_dir():
@@ -227,7 +227,7 @@ def check(graphs: GraphFolder, out: Path) -> None:
 
 
 def of_wrong_size(graphs: GraphFolder, settings: CutSettings) -> Failures:
-    """Finds events of fewer nodes than parts, or too many nodes or edges, before reading them."""
+    """Returns events with fewer nodes than parts, or too many nodes or edges, by their records."""
     failures = {}
     for event in graphs.events:
         record = graphs.record(event)
@@ -251,7 +251,7 @@ def pending(graphs: GraphFolder, out: Path, settings: CutSettings) -> list[str]:
 def cut_events(
     graphs: Path, out: Path, events: list[str], settings: CutSettings, workers: int
 ) -> Iterator[Failures]:
-    """Cuts `events`, each in a worker process, and yields the failure of each, if any."""
+    """Cuts `events`, each in a worker process if there are several; yields the failure of each."""
     if workers > 1:
         yield from _in_processes(graphs, out, events, settings, workers)
         return
@@ -278,8 +278,8 @@ def _tried(event: str, cut: Callable[[], None]) -> Failures:
 def _in_processes(
     graphs: Path, out: Path, events: list[str], settings: CutSettings, workers: int
 ) -> Iterator[Failures]:
-    """Cuts in a pool, which ends when a worker dies; one of half as many then goes on. One worker
-    cuts in order, so the event that it dies of is known.
+    """Cuts in a pool of processes. If a worker dies, the pool ends and one of half the size goes
+    on. A single worker cuts in order, so the event at which it dies is known.
     """
     left = dict.fromkeys(events)
     while left:
@@ -312,7 +312,7 @@ def _start_worker() -> None:
 
 
 def useful_workers(graphs: GraphFolder, events: list[str]) -> int:
-    """Returns the number of workers for `events`; 1 if this process does it sooner alone."""
+    """Returns the number of workers for `events`; 1 if this process alone is faster."""
     edges = sum(graphs.record(event)["edges"] for event in events)
     seconds = len(events) * _SECONDS_OF_EVENT + edges / _EDGES_PER_SECOND
     return min(open_cores(), 1 + int(seconds / _SECONDS_WORTH_A_WORKER))

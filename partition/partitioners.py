@@ -1,4 +1,4 @@
-"""The partitioners of `--method`: METIS, and wedges in the azimuth phi, of N nodes."""
+"""The partitioners of `--method`: METIS, and wedges in the azimuth phi. Shapes: N nodes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def node_weight(edge_index: Integers, n_nodes: int) -> Integers:
 
 
 def adjacency(edge_index: Integers, n_nodes: int) -> Adjacency:
-    """Symmetrises directed edges, drops self loops, merges repeated edges: [2, E] int64."""
+    """Makes edges [2, E] int64 undirected, without self loops, and merges repeated edges."""
     # 32 bits are enough for node numbers and take a third off the time.
     source, destination = edge_index.astype(np.int32)
     joins_two = source != destination
@@ -75,7 +75,7 @@ def adjacency(edge_index: Integers, n_nodes: int) -> Adjacency:
 
 
 def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
-    """Returns the part of each node, in 0..parts-1: [N] int64. It depends only on the arguments.
+    """Returns the part of each node, in 0..parts-1: [N] int64, a function of the arguments alone.
     RuntimeError if METIS fails (G. Karypis, V. Kumar, SIAM J. Sci. Comput. 20 (1998) 359).
 
     The parts are the leaves of a bisection tree in order, so `part * K // parts` merges them into
@@ -103,7 +103,7 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
 
 
 def check_width(event: str, graph: Adjacency) -> None:
-    """Refuses counts or weights above METIS's largest integer, where it crashes or cuts badly."""
+    """Raises InputError if counts or weights exceed METIS's integers: it crashes or cuts badly."""
     most = int(np.iinfo(pymetis.zero_copy_dtype()).max)
     counts = {
         "edges counted from either end": len(graph.neighbours),
@@ -119,7 +119,7 @@ def check_width(event: str, graph: Adjacency) -> None:
 
 
 def check_parts(event: str, n_nodes: int, parts: int) -> None:
-    """Refuses to cut a graph into more parts than it has nodes (METIS crashes or leaves gaps)."""
+    """Raises InputError for more parts than nodes, where METIS crashes or leaves parts empty."""
     if parts > max(n_nodes, 1):
         raise InputError(
             f"{event}: {n_nodes} nodes cannot be cut into {parts} sectors; use --parts "
@@ -130,7 +130,7 @@ def check_parts(event: str, n_nodes: int, parts: int) -> None:
 def wedges(graph: EventGraph, parts: int) -> Integers:
     """Returns the wedge of each node, in 0..parts-1 by ascending phi: [N] int64. InputError if
     nodes have neither phi nor x and y. The wedges have about equally many edges, as METIS's parts
-    have. Neighbours in phi merge under `part * K // parts`.
+    have. `part * K // parts` merges wedges that are neighbours in phi.
     """
     order = np.argsort(_azimuth(graph), kind="stable")
     weight = node_weight(graph.edge_index.numpy(), graph.n_nodes)[order]
@@ -155,16 +155,15 @@ def _azimuth(graph: EventGraph) -> NDArray[np.float32]:
 
 
 class Method(StrEnum):
-    """The method by which nodes are dealt out to parts."""
+    """The method that assigns nodes to parts."""
 
     METIS = "metis"
     WEDGES = "wedges"
 
 
 # Maps a graph, its undirected form, parts, a seed to the part of each node, in 0..parts-1: [N]
-# int64, a function of these alone. `part * K // parts` merges neighbouring parts into any smaller
-# power of two K, so these should belong together. Raises InputError where the graph cannot be cut
-# so.
+# int64, a function of these alone. `part * K // parts` merges parts of consecutive numbers into any
+# smaller power of two K, so these should be neighbours. Raises InputError if it cannot cut a graph.
 Partitioner = Callable[[EventGraph, Adjacency, int, int], Integers]
 
 PARTITIONERS: dict[Method, Partitioner] = {

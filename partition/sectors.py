@@ -1,4 +1,4 @@
-"""An event graph cut into sectors with halos (docs/design.md, "Exact halo training")."""
+"""Cuts an event graph into sectors with halos (docs/design.md, "Exact halo training")."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from bigtrk.graphs.event_graph import EventGraph, Sector, columns_at, edge_order
 def cut(graph: EventGraph, part: Tensor, parts: int) -> list[Sector]:
     """Cuts `graph` into sectors 0..parts-1. part [N] int64: node n is owned by sector part[n].
 
-    A sector's halo are the ends, owned elsewhere, of the edges that touch one of its nodes.
+    The halo of a sector: the nodes, owned elsewhere, at the ends of edges that touch its own nodes.
     """
     assert part.shape == (graph.n_nodes,), "one part per node"
     order = edge_order(graph.edge_index, graph.n_nodes)
@@ -44,7 +44,7 @@ def cut(graph: EventGraph, part: Tensor, parts: int) -> list[Sector]:
 
 
 def _edges_by_part(order: Tensor, owner: Tensor, crossing: Tensor, parts: int) -> list[Tensor]:
-    """Lists each sector's edges in `order` [E], cut ones last. owner [2, E]: parts of ends."""
+    """Returns each sector's edges, in the order of `order` [E], cut edges last. owner: [2, E]."""
     inside = _group(order[~crossing], owner[1, ~crossing], parts)
     # Both copies of a cut edge stay next to each other, so the stable sort keeps the order.
     copies = order[crossing].repeat_interleave(2)
@@ -53,7 +53,7 @@ def _edges_by_part(order: Tensor, owner: Tensor, crossing: Tensor, parts: int) -
 
 
 def _halo(cut_edges: Tensor, part: Tensor, parts: int) -> tuple[Tensor, Tensor]:
-    """Returns halo nodes [H] of cut edges [2, C] by (receiver, owner, id), counts [K, K]."""
+    """Returns halo nodes [H] of cut edges [2, C], by (receiver, owner, id), and counts [K, K]."""
     n_nodes = max(len(part), 1)
     owner = part[cut_edges]
     pair = owner.flip(0) * parts + owner  # receiver, owner
@@ -74,7 +74,7 @@ def _sector(
     send_splits: tuple[int, ...],
     recv_splits: tuple[int, ...],
 ) -> Sector:
-    """Makes one sector; `row` [N] is scratch that this fills in for the sector's own nodes."""
+    """Makes one sector; `row` [N] is a scratch tensor, reused for each sector."""
     node_id = torch.cat([owned, halo])
     row[node_id] = torch.arange(len(node_id))
     edge_index = row[graph.edge_index[:, edge_id]]
@@ -100,7 +100,7 @@ def _sector(
 
 
 def _group(values: Tensor, key: Tensor, groups: int) -> list[Tensor]:
-    """Splits `values` [M] by `key` [M] in 0..groups-1, keeping their order: a list of `groups`."""
+    """Splits values [M] by `key` [M] in 0..groups-1, keeping their order, into `groups` tensors."""
     # NumPy sorts 16 bits by radix, in a time that is linear in M, and longer integers by merging.
     short = key.numpy().astype(np.uint16) if groups <= 2**16 else key.numpy()
     order = torch.from_numpy(np.argsort(short, kind="stable"))
