@@ -1,4 +1,4 @@
-"""The commands of the `bigtrk` program that make events, their graphs, and sectors."""
+"""Commands of the `bigtrk` program that make events, graphs and sectors."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -167,7 +167,7 @@ def build(
 
 
 def _chosen(events: Path, source: Source, numbers: str | None) -> list[str] | None:
-    """Lists the events of a folder or archive that `numbers` asks for; None for all of them."""
+    """Returns the names of the events that `numbers` selects; None for all of them."""
     if source is not _TRACKML and format_of(events) != source:
         raise InputError(
             f"{events}: holds no events in the format of --from {source}; name the folder that "

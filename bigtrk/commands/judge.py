@@ -1,6 +1,4 @@
-"""The commands of the `bigtrk` program that judge and show: evaluate, score, report, watch,
-display.
-"""
+"""Commands of the `bigtrk` program that judge and show: evaluate, score, report, watch, display."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -102,7 +100,7 @@ def evaluate(
 
 
 def _give(report: "Document", content: object, html: Path | None, as_json: bool) -> None:
-    """Writes a report's page, then prints the report or its content, whose reader may leave."""
+    """Writes the page of a report, then prints the report, or `content` as JSON."""
     from bigtrk.reports.page import write_page
     from bigtrk.reports.terminal import show
 

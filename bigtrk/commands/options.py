@@ -1,4 +1,4 @@
-"""Options that several commands of the `bigtrk` program share."""
+"""Options shared by several commands of the `bigtrk` program."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from bigtrk.tracks.names import BuilderName
 
 
 def check_page(page: Path | None) -> Path | None:
-    """Refuses a page that could not be written, before anything is computed for it."""
+    """Returns `page`; InputError if it cannot be written, before anything is computed for it."""
     if page is None:
         return None
     page = given_path(page)
@@ -23,7 +23,7 @@ def check_page(page: Path | None) -> Path | None:
 
 
 def _spill_folder(folder: Path | None) -> Any:
-    """Returns the SpillFolder that --spill names."""
+    """Returns the SpillFolder for the folder of --spill; None without one."""
     from bigtrk.training.spill import SpillFolder
 
     return folder and SpillFolder(given_path(folder))

@@ -1,4 +1,4 @@
-"""The commands of the `bigtrk` program that plan runs or start series; the demo, and doctor."""
+"""Commands of the `bigtrk` program that plan runs or start series; demo and doctor."""
 
 from pathlib import Path
 from typing import Annotated, Literal

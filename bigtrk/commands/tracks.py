@@ -1,4 +1,4 @@
-"""The commands of the `bigtrk` program that lead from hits to tracks: pipeline and its stages."""
+"""Commands of the `bigtrk` program from hits to tracks: pipelines and their stages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -222,7 +222,7 @@ def submit(
 
 
 def _show_made(make: "Callable[[Ranks], TracksMade]", as_json: bool) -> None:
-    """Makes tracks on all ranks and prints what became of the events; status 2 if one failed."""
+    """Makes tracks on all ranks; rank 0 prints the results and exits with 2 if an event failed."""
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.reconstruct import show_tracks
 
@@ -234,7 +234,7 @@ def _show_made(make: "Callable[[Ranks], TracksMade]", as_json: bool) -> None:
 
 
 def _made_together(make: "Callable[[Ranks], TracksMade]") -> "TracksMade":
-    """Makes tracks on all ranks."""
+    """Makes tracks on all ranks and returns their outcomes."""
     from bigtrk.parallel.process_group import process_group
     from bigtrk.parallel.ranks import configure_process, discover
 

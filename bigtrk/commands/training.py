@@ -1,4 +1,4 @@
-"""The commands of the `bigtrk` program that train, check, import and export models and results."""
+"""Commands of the `bigtrk` program that train, check, import and export models and results."""
 
 import json
 import sys
@@ -90,7 +90,7 @@ def check_model(
 
 
 def _show(proof: "Proof") -> None:
-    """Prints each graph and number of sectors with its differences, and what follows from them."""
+    """Prints the differences for each graph and number of sectors, and the conclusion."""
     from bigtrk.proof.prove import TOLERANCE
     from bigtrk.reports.document import Table
     from bigtrk.reports.terminal import at_width, show_table

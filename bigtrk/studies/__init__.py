@@ -1,1 +1,1 @@
-"""Series of trainings, run or submitted by one command."""
+"""Series of trainings that one command runs or submits."""

@@ -1,4 +1,4 @@
-"""Trainings as programs of their own, and the command line and folder of a study of many."""
+"""Launches trainings as separate programs; reads a study's command line and opens its folder."""
 
 import os
 import re
@@ -30,7 +30,7 @@ _REPORT = re.compile(r"torch[/.]distributed[/.]elastic|^Traceback .*torchrun")
 
 
 def launcher_words(launcher: str) -> list[str]:
-    """Splits a launcher's command line; InputError if it is none, or its program is missing."""
+    """Splits a launcher's command line into words; InputError if its program is missing."""
     try:
         words = shlex.split(launcher)
     except ValueError as error:
@@ -50,8 +50,8 @@ def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list
 
 
 def torchrun_environment(ranks: int) -> dict[str, str]:
-    """Returns an environment with OMP_NUM_THREADS=1 for several ranks, so that torchrun does not
-    warn that it sets it; they set their threads themselves. A single rank would then use one core.
+    """Returns an environment with OMP_NUM_THREADS=1 for several ranks, to keep torchrun from
+    warning; ranks set their threads themselves. A single rank would then use one core.
     """
     quiet = {"OMP_NUM_THREADS": "1"} if ranks > 1 else {}
     return {**quiet, **os.environ}
@@ -59,7 +59,7 @@ def torchrun_environment(ranks: int) -> dict[str, str]:
 
 @contextmanager
 def on_cores(number: int, first: int = 0) -> Iterator[None]:
-    """Keeps programs started in the block to `number` cores of this process, if it has as many."""
+    """Pins this process, and programs started in the block, to `number` of its cores."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(cores)[first : first + number])
     try:
@@ -76,7 +76,7 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
 
 
 def resumable(run: Path) -> bool:
-    """Whether a run can go on: it has a good checkpoint, and has not written its model."""
+    """Whether a run can be resumed: it has a good checkpoint, and has not ended."""
     try:
         last_good(run)
     except InputError:
@@ -85,7 +85,7 @@ def resumable(run: Path) -> bool:
 
 
 def resumption(run: Path) -> list[str]:
-    """Returns the arguments that resume a run. Removes a run that cannot be resumed: none."""
+    """Returns the arguments that resume a run; if it cannot be resumed, removes it, returns []."""
     if resumable(run):
         return ["--resume", str(run), *code_options()]
     if run.exists():
@@ -97,8 +97,8 @@ def train_logged(
     command: Sequence[str], log: Path, environment: Mapping[str, str], quiet: bool = False
 ) -> None:
     """Runs a training, and appends its output to `log`. Ctrl-C and SIGTERM reach the training,
-    which may save before this returns. Unless `quiet`, shows its epochs, and, if it failed, the end
-    of its output. Raises InputError if it failed, or if `log` or its folder is a symbolic link.
+    which may save before this returns. Unless `quiet`, prints its epochs and, if it fails, its last
+    lines. Raises InputError if it fails, or if `log` or its folder is a symbolic link.
     """
     unlinked(log.parent).mkdir(parents=True, exist_ok=True)
     with (
@@ -126,13 +126,13 @@ def train_logged(
 
 
 def show_end(log: Path) -> None:
-    """Prints the last lines of a log on stderr."""
+    """Prints the last lines of a training's log on stderr."""
     for line in tail(log):
         complain(f"  {line}")
 
 
 def tail(log: Path) -> list[str]:
-    """Returns a log's last lines before torchrun's own report, which does not name the cause."""
+    """Returns a log's last lines, without torchrun's own report, which does not name the cause."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     end = next((i for i, line in enumerate(lines) if _REPORT.search(line)), len(lines))
     return lines[:end][-_TAIL:]
@@ -141,9 +141,9 @@ def tail(log: Path) -> list[str]:
 def split_study(
     command: str, arguments: Sequence[str], default: Path, taken: Mapping[str, str]
 ) -> tuple[Path, list[str]]:
-    """Returns the configuration file of a command line, and its overrides; the one with its data
-    folders is last. taken: settings that the command itself makes, each with the option to use
-    instead. Raises InputError if an override makes one of these settings, or there are two files.
+    """Returns a command line's configuration file and its overrides, the last of them with its data
+    folders. taken: settings that the command itself sets, each with the option to use instead.
+    Raises InputError if an override sets one of these, or if there are two files.
     """
     path, overrides, folders = split_arguments(arguments, default)
     for given in overrides:
@@ -155,8 +155,8 @@ def split_study(
 
 
 def open_study(path: Path, record: FileRecord, same: Sequence[str]) -> None:
-    """Writes the record of a study, or checks that an existing record has the `same` fields. Raises
-    InputError if its folder holds another study or something else, or the disk refuses.
+    """Writes the record of a study; an existing record must agree in the fields `same`. Raises
+    InputError if the folder holds another study or other files, or the disk refuses.
     """
     folder, wanted = path.parent, record.model_dump(mode="json")
     with disk_errors():
@@ -175,7 +175,7 @@ def open_study(path: Path, record: FileRecord, same: Sequence[str]) -> None:
 
 
 def _first_difference(old: object, new: object, key: str = "") -> str:
-    """Returns the first key of two configurations that differs, with both values."""
+    """Returns the first key in which two configurations differ, with both values, as text."""
     if isinstance(old, dict) and isinstance(new, dict):
         changed = next(k for k in {**old, **new} if old.get(k) != new.get(k))
         return _first_difference(old.get(changed), new.get(changed), f"{key}{changed}.")

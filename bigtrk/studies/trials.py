@@ -1,4 +1,4 @@
-"""`bigtrk plan --choose --try`: short trainings of options that fit, in the order of options."""
+"""`bigtrk plan --choose --try`: short trainings with options that fit, in their order."""
 
 import shutil
 import tempfile
@@ -27,8 +27,8 @@ _MOST, _ALIKE = 8, 3  # options that are tried, and those of them that differ in
 
 
 def try_out(task: Task, given: Given) -> list[Trial]:
-    """Trains with the first options that fit, one after another, on the same few events and with
-    all ranks on this host. Raises InputError if there are no events, or more ranks than a host has.
+    """Trains each option of the shortlist for a few steps, on the same few events and with all
+    ranks on this host; returns the trials. InputError without events, or if ranks exceed this host.
     """
     if not given.folders:
         raise InputError("--try trains on events; name their folders of graphs or sectors")
@@ -48,7 +48,7 @@ def try_out(task: Task, given: Given) -> list[Trial]:
 
 
 def shortlist(task: Task) -> Iterator[Option]:
-    """Yields the options to try: the first that fit, all with the engine of the first one, and each
+    """Yields the options to try: the first that fit, with the engine of the first one, each
     candidate in a few numbers of sectors. Options that routing lays out alike are tried once.
     """
     seen: set[tuple[Candidate, Cut]] = set()
@@ -68,7 +68,7 @@ def shortlist(task: Task) -> Iterator[Option]:
 def _train(
     one: Option, task: Task, given: Given, events: Sequence[EventSource], folder: Path
 ) -> Trial:
-    """Trains an option on events for a few steps, in a folder of its own, and measures it."""
+    """Trains an option for a few steps; returns its step time and peak memory, or its failure."""
     run, log = folder / "run", folder / "run.log"
     shutil.rmtree(run, ignore_errors=True)
     log.unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def _train(
 
 
 def _data(events: Sequence[EventSource], folder: Path, sectors: int) -> list[Path]:
-    """Returns folders of the events, whole ones cut in `sectors`; makes them once."""
+    """Returns folders of the events, whole events cut in `sectors`; reuses folders made before."""
     whole, stored, cut = (folder / name for name in ("graphs", "sectors", f"graphs-in-{sectors}"))
     for place in (whole, stored):
         own = [source for source in events if source.folder.kind == place.name]

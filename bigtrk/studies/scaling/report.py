@@ -1,4 +1,4 @@
-"""Scaling series of `bigtrk scale`: their runs, means by number of ranks, and their report."""
+"""Reads the scaling series of `bigtrk scale`, averages by number of ranks, and reports."""
 
 import json
 import re
@@ -49,7 +49,7 @@ _POWER_NOTE = (
 
 @dataclass(frozen=True)
 class Series:
-    """The runs with a finished epoch, by ascending number of ranks. notes: what is missing."""
+    """The runs with a finished epoch, by number of ranks, ascending. notes: which are missing."""
 
     name: str
     record: SeriesRecord
@@ -58,15 +58,15 @@ class Series:
 
     @property
     def first(self) -> Run:
-        """Returns a run of the fewest ranks."""
+        """Returns the first run on the fewest ranks."""
         return next(iter(self.runs.values()))[0]
 
 
 @dataclass(frozen=True)
 class Point:
-    """One number of ranks of a series: means over its runs. intervals: binomial, by metric. power:
-    an epoch's energy and dollars of all devices, and mean shares; None if not known. predicted:
-    seconds of an epoch, by a measured step on the fewest ranks and counted exchanges.
+    """A series at one number of ranks: means over its runs. intervals: binomial, by metric. power:
+    per epoch, energy and dollars of all devices, and mean shares; None if not known. predicted:
+    seconds per epoch, from the step measured on the fewest ranks and counted exchanges.
     """
 
     series: str
@@ -87,7 +87,7 @@ class Point:
 
 
 def run_name(ranks: int, repeat: int | None = None) -> str:
-    """Names a run's folder; `repeat` counts from 1. None: the prefix of all repeats' names."""
+    """Returns the name of a run's folder; `repeat`: from 1. None: the prefix of all repeats."""
     return f"ranks{ranks:04d}" + ("" if repeat is None else f"-{repeat}")
 
 
@@ -117,7 +117,7 @@ def read_series(folder: Path) -> Series:
 
 
 def points(series: Series) -> list[Point]:
-    """Returns the points by number of ranks, ascending."""
+    """Returns the points of a series, by ascending number of ranks."""
     record, found, predicted = series.record, [], dict[int, float]()
     with suppress(InputError):  # not every epoch can be counted
         machine = machine_of(series.first.record.machine.accelerator or "cpu")
@@ -174,7 +174,7 @@ def points(series: Series) -> list[Point]:
 
 
 def _power(run: Run, timing: facts.Timing, price: float | None) -> dict[str, float | None]:
-    """Returns a run's means over the epochs after the first; None where one of them lacks it."""
+    """Returns mean energy, cost and loads over the epochs after the first; None if one lacks it."""
     found: dict[str, float | None] = {"kilowatt_hours": None, "dollars": None}
     for name in ("accelerator_joules", "host_joules", "utilisation", "memory"):
         values = [getattr(epoch.power, name) for epoch in run.epochs[1:] or run.epochs]
@@ -188,8 +188,8 @@ def _power(run: Run, timing: facts.Timing, price: float | None) -> dict[str, flo
 
 
 def series_report(folders: Sequence[Path]) -> tuple[Document, str]:
-    """Reports series side by side, and gives a line of JSON per series and number of ranks.
-    InputError as `read_series`, or if two have one name.
+    """Returns the report of series side by side, and JSON lines, one per series and number of
+    ranks. Raises InputError as `read_series`, or if two series have the same name.
     """
     every = [read_series(folder) for folder in folders]
     names = [series.name for series in every]
@@ -239,7 +239,7 @@ def _line(point: Point, series: Series) -> dict[str, Any]:
 
 
 def _facts(series: Series) -> dict[str, str]:
-    """Describes the training, its settings and machine; the first run stands for all."""
+    """Returns the training, settings and machine of a series, by the first run, texts by label."""
     record, first = series.record, series.first.record
     known = facts.facts(series.first)
     per = " per rank" if record.kind == "weak" else ""
@@ -268,7 +268,7 @@ def _numbers(point: Point) -> Iterator[Number]:
 
 
 def _plots(by_series: dict[str, list[Point]]) -> Iterator[Plot]:
-    """Draws speed-up, efficiency and seconds by ranks."""
+    """Yields plots of speed-up, efficiency and seconds against the number of ranks."""
     ranks = [point.ranks for own in by_series.values() for point in own]
     first, last = min(ranks), max(ranks)
     for title, what, scale, ideal in (
@@ -289,7 +289,7 @@ def _plots(by_series: dict[str, list[Point]]) -> Iterator[Plot]:
 
 
 def _tables(every: Sequence[Series], found: Sequence[Point]) -> list[Table]:
-    """Makes all tables, rows of each series and number of ranks, in reading order."""
+    """Returns all tables, each with a row per series and number of ranks."""
     speed, validation, shares, resources = [], [], [], []
     for point in found:
         data, power = point.runs[0].record.data, point.power
@@ -357,7 +357,7 @@ def _notes(every: Sequence[Series]) -> Iterator[str]:
 
 
 def _absent(every: Sequence[Series]) -> Iterator[str]:
-    """Explains the columns that have dashes."""
+    """Yields notes that explain why columns have dashes."""
     for series in every:
         powers = [e.power for runs in series.runs.values() for run in runs for e in run.epochs]
         reasons = {kind: why for power in powers for kind, why in power.absent.items()}

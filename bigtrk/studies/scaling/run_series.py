@@ -1,4 +1,4 @@
-"""`bigtrk scale`: plans a series, trains and reports it on this host, or writes it for SLURM."""
+"""`bigtrk scale`: plans a series, then trains and reports it here, or writes a SLURM script."""
 
 import shlex
 import time
@@ -36,7 +36,7 @@ PAGE, LINES = "report.html", "report.jsonl"
 
 
 class PlannedRun(NamedTuple):
-    """A run of `ranks` ranks in `folder`, with the arguments that bigtrk/train.py gets."""
+    """A run to train on `ranks` ranks in `folder`, with the arguments of bigtrk/train.py."""
 
     folder: Path
     ranks: int
@@ -46,7 +46,7 @@ class PlannedRun(NamedTuple):
 
 @dataclass(frozen=True)
 class ScalingSeries:
-    """Weak: events per rank, one of them a step. Strong: the same events and steps on all ranks."""
+    """A series. Weak: equal events per rank, one each per step. Strong: equal events in all."""
 
     folder: Path
     record: SeriesRecord
@@ -54,7 +54,7 @@ class ScalingSeries:
     seed: int
 
     def arguments(self, ranks: int) -> list[str]:
-        """Returns the arguments that all runs on `ranks` ranks have in common."""
+        """Returns the arguments common to all runs on `ranks` ranks."""
         is_weak = self.record.kind == "weak"
         factor = ranks if is_weak else 1
         events, validation = factor * self.record.events, factor * self.record.validation
@@ -62,7 +62,7 @@ class ScalingSeries:
         return [*self.given, *own, *([f"{STEP}={ranks}"] if is_weak else [])]
 
     def runs(self) -> list[PlannedRun]:
-        """Lists the runs repeat by repeat, so that a machine's drift does not look like scaling."""
+        """Lists all runs, repeat by repeat, so that a drift of the machine is no scaling."""
         found = []
         for repeat in range(1, self.record.repeats + 1):
             for ranks in self.record.ranks:
@@ -72,8 +72,8 @@ class ScalingSeries:
         return found
 
     def open(self) -> None:
-        """Writes `series.json`. Raises InputError if the folder holds another series. A series may
-        be continued with more repeats, and with other ranks if each still has as many cores.
+        """Writes `series.json`; InputError if the folder holds another series. A series may be
+        continued with more repeats, or with other ranks if each still has as many cores.
         """
         launch.open_study(self.folder / SERIES, self.record, SAME)
 
@@ -90,9 +90,9 @@ def plan_series(
     ranks_per_node: int | None,
     host_cores: int | None,
 ) -> ScalingSeries:
-    """Plans the series of a command line: CONFIG.yaml, key.sub=value and data folders in any order.
+    """Plans a series from a command line: CONFIG.yaml, key.sub=value and data folders in any order.
     The ranks share `host_cores` of one host; None on a cluster. Raises InputError if an argument is
-    bad or set by the series, steps of ShaDow would have to grow, or there are too few events.
+    bad or set by the series, ShaDow's steps would have to grow, or there are too few events.
     """
     worlds = read_ranks(ranks)
     taken = {**SET_HERE, **({STEP: "use --ranks"} if kind == "weak" else {})}
@@ -126,7 +126,7 @@ def plan_series(
 
 
 def _check_events(record: SeriesRecord, configuration: Configuration) -> None:
-    """Checks that there are events for the largest world, and that it asks for one per rank."""
+    """Raises InputError if there are too few events, or less than one event or sector per rank."""
     sources = open_events(configuration.data.train)
     most = max(record.ranks)
     factor = most if record.kind == "weak" else 1
@@ -149,8 +149,8 @@ def _check_events(record: SeriesRecord, configuration: Configuration) -> None:
 
 
 def run_series(series: ScalingSeries) -> None:
-    """Trains the runs that are not trained yet, then reports; writes a page and JSON lines to its
-    folder. Raises InputError if a training failed, or the folder holds another series.
+    """Trains the runs not yet trained, then reports, also as a page and JSON lines in its folder.
+    Raises InputError if a training fails, or the folder holds another series.
     """
     series.open()
     runs = series.runs()
@@ -181,8 +181,8 @@ def _train(run: PlannedRun, name: str) -> None:
 
 
 def slurm_script(series: ScalingSeries) -> str:
-    """Returns the text of `series.sh`, with a line per number of ranks, and writes `series.json`
-    for reports. Raises InputError if the folder holds another series, or a name would break a line.
+    """Returns the text of `series.sh`, with a line per number of ranks; writes `series.json` for
+    reports. Raises InputError if the folder holds another series, or a name would break a line.
     """
     for name in (str(series.folder), *series.arguments(1)):
         if not name.isprintable():

@@ -1,1 +1,1 @@
-"""Searches for settings: many trainings, of which most end early."""
+"""Searches for good settings by many trainings, most of which end early."""

@@ -1,4 +1,4 @@
-"""A search: its file of metric and settings, its command line, and the trainings of trials."""
+"""Plans a search: its file with metric and settings, its command line, its trials' trainings."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -74,16 +74,16 @@ class Range(Settings):
 
     @property
     def is_whole(self) -> bool:
-        """Whether whole numbers are drawn."""
+        """Whether the range holds whole numbers only."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
     def spacing(self) -> int | float:
-        """The distance of two values; 0 of real numbers."""
+        """The distance between two values; 0 for real numbers."""
         return self.step or int(self.is_whole)
 
     def drawn(self, rng: np.random.Generator) -> int | float:
-        """Draws a number."""
+        """Returns a random number of the range."""
         low, high = self.low, self.high
         if self.log:
             return self._nearest(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
@@ -92,11 +92,11 @@ class Range(Settings):
         return float(rng.uniform(low, high))
 
     def moved(self, value: float, factor: float, rng: np.random.Generator) -> int | float:
-        """Multiplies or divides a number by the factor."""
+        """Returns the value multiplied or divided by `factor`, at random, within the range."""
         return self._nearest(value * factor if rng.random() < 0.5 else value / factor)
 
     def _nearest(self, value: float) -> int | float:
-        """Returns the value of the range that is nearest to a number."""
+        """Returns the number in the range that is nearest to `value`."""
         low, high = self.low, self.high
         if step := self.spacing:
             steps = round((value - low) / step)
@@ -106,19 +106,19 @@ class Range(Settings):
 
 
 class Choices(tuple[Any, ...]):
-    """Values of which one is drawn; any that a setting may have."""
+    """The values among which a setting is drawn, of any type that the setting takes."""
 
     @property
     def by_label(self) -> dict[str, Any]:
-        """Returns each value by the text that stands for it in the study, which has no lists."""
+        """Returns the values by their label, JSON text, as Optuna's study stores no lists."""
         return {json.dumps(x): x for x in self}
 
     def drawn(self, rng: np.random.Generator) -> Any:
-        """Draws a value."""
+        """Returns a random one of the values."""
         return self[int(rng.integers(len(self)))]
 
     def moved(self, value: Any, _: float, rng: np.random.Generator) -> Any:
-        """Returns a neighbour of a value."""
+        """Returns the value listed before or after `value`, at random."""
         step = 1 if rng.random() < 0.5 else -1
         return self[min(max(self.index(value) + step, 0), len(self) - 1)]
 
@@ -150,7 +150,7 @@ class Population(Settings):
 
 
 class Space(Settings):
-    """The metric, the settings by key, and the seed; sampler and pruning, or a population."""
+    """The file of a search: metric, settings by key, seed; sampler and pruning, or a population."""
 
     metric: Metric
     settings: dict[str, Any] = Field(min_length=1, alias="space")  # a Range or Choices each
@@ -169,16 +169,16 @@ class Space(Settings):
 
     @property
     def minimises(self) -> bool:
-        """Whether small values of the metric are good."""
+        """Whether smaller values of the metric are better."""
         return self.metric in MINIMISED
 
     def overrides(self, values: Mapping[str, Any]) -> list[str]:
-        """Writes settings as they stand on a command line."""
+        """Writes settings as overrides of a command line, "key.sub=value"."""
         return [override(key, value) for key, value in values.items()]
 
 
 def read_space(path: Path) -> Space:
-    """Reads a space; InputError if it is wrong, or a search or another key sets one of its keys."""
+    """Reads SPACE.yaml; InputError if it is invalid, or a key is set twice or by the search."""
     types = {key: [{EACH: types_of_setting([Configuration], key)}] for key in keys(Configuration)}
     space = parse(Space, read_yaml(path, [{"space": [types]}]), str(path))
     for key in space.settings:
@@ -208,7 +208,7 @@ def _place(found: Any, where: str) -> Range | Choices:
 
 @dataclass(frozen=True)
 class Search:
-    """A search in `folder`. epochs: the number per trial, unless it ends early."""
+    """A search in `folder`. epochs: the number per trial, if it does not end early."""
 
     folder: Path
     space: Space
@@ -223,12 +223,12 @@ class Search:
         return self.folder / trial_name(number)
 
     def arguments(self, number: int, values: Mapping[str, Any]) -> list[str]:
-        """Returns what bigtrk/train.py is given for a trial with these settings."""
+        """Returns the arguments of bigtrk/train.py for trial `number` with settings `values`."""
         own = f"run.folder={self.run_folder(number)}"
         return [*self.record.given, *self.space.overrides(values), own]
 
     def write(self, outcomes: Sequence[TrialRecord], rounds: Sequence[RoundRecord] = ()) -> None:
-        """Writes `result.json`: all trials, the best first, and the rounds of a population."""
+        """Writes `result.json`: all trials, the best first, and a population's rounds."""
         trials = tuple(best_first(outcomes, self.space.minimises))
         record = ResultRecord(metric=self.space.metric, trials=trials, rounds=tuple(rounds))
         with disk_errors():
@@ -238,9 +238,9 @@ class Search:
 def plan_search(
     file: Path, arguments: Sequence[str], default: Path, folder: Path, trials: int
 ) -> Search:
-    """Plans the search of a command line: the space, and CONFIG.yaml, key.sub=value and data
+    """Plans a search from a command line: the space, and CONFIG.yaml, key.sub=value and data
     folders in any order. Raises InputError if a key or value of the space fits no setting, no trial
-    would record the metric, there are too few events, or a population cannot be trained so.
+    would record the metric, events are too few, or a population cannot be trained like this.
     """
     space = read_space(file)
     path, overrides = split_study("search", arguments, default, SET_HERE)
@@ -274,13 +274,13 @@ def plan_search(
 
 
 def _held_back(configuration: Configuration) -> int:
-    """Returns the number of events to validate on."""
+    """Returns the number of validation events."""
     data = configuration.data
     return len(split_validation(data.train, data.validation, data.events)[1])
 
 
 def check_population(file: Path, space: Space, configuration: Configuration, trials: int) -> None:
-    """Raises InputError if trials of a population cannot go on with each other's settings."""
+    """Raises InputError if trials of a population cannot continue with other trials' settings."""
     assert space.population is not None
     training, every = configuration.training, space.population.every
     for key in space.settings:

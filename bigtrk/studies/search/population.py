@@ -32,7 +32,7 @@ from bigtrk.training.run_folder import CHECKPOINTS, hold, record_end
 
 
 def first_settings(space: Space, trial: int) -> dict[str, Any]:
-    """Draws the settings that a trial begins with."""
+    """Returns the random settings with which a trial begins."""
     rng = np.random.default_rng([space.seed, 0, trial])
     return {key: place.drawn(rng) for key, place in space.settings.items()}
 
@@ -40,10 +40,10 @@ def first_settings(space: Space, trial: int) -> dict[str, Any]:
 def decide(
     space: Space, number: int, trial: int, standings: Sequence[RoundRecord]
 ) -> tuple[int | None, Mapping[str, Any]]:
-    """Decides how a trial begins its round `number`, counted from 0. It goes on either from its own
-    checkpoint (None) with its own settings, or from that of one of the best trials, whose number is
-    returned, with new settings. standings: the round before of all trials, with its value; None if
-    it failed. Nothing else matters but seed and arguments. Raises InputError if all have failed.
+    """Decides how a trial begins round `number`, from 0. Returns (None, its own settings) to go on
+    from its own checkpoint, or the number of one of the best trials, whose checkpoint it takes, and
+    new settings. standings: all trials' last round; value None: it failed. The decision depends
+    only on these, the seed and the arguments. Raises InputError if all have failed.
     """
     population = space.population
     assert population is not None
@@ -69,7 +69,7 @@ def decide(
 
 
 def end_round(run: Path, folder: Path, value: ValueRecord) -> None:
-    """Keeps a round's checkpoints in `folder`, unless it failed, and then its value."""
+    """Copies a round's checkpoints to `folder`, unless it failed; then writes its value."""
     with disk_errors():
         if value.value is not None:
             _copy(run / CHECKPOINTS, folder / CHECKPOINTS)
@@ -77,8 +77,8 @@ def end_round(run: Path, folder: Path, value: ValueRecord) -> None:
 
 
 def take_over(run: Path, source: Path, folder: Path) -> None:
-    """Copies the checkpoints that the round in `source` has kept to a run, once: a mark in the
-    `folder` of its own round says so. Raises HeldError if a training of this run is going on.
+    """Copies the checkpoints kept by the round in `source` to a run, once; a mark in `folder`, the
+    run's own round, notes it. Raises HeldError if a process is training the run.
     """
     marker = unlinked(folder) / "taken"
     if marker.exists():
@@ -93,7 +93,7 @@ def take_over(run: Path, source: Path, folder: Path) -> None:
 
 
 def _copy(checkpoints: Path, place: Path) -> None:
-    """Copies checkpoints, as links where that is possible; they replace those at `place`."""
+    """Replaces the folder `place` by a copy of `checkpoints`, with hard links where possible."""
     with whole_folder(place) as new:
         for path in sorted(checkpoints.iterdir()):
             if path.name.startswith("."):  # half-written
@@ -105,7 +105,7 @@ def _copy(checkpoints: Path, place: Path) -> None:
 
 
 class Members:
-    """The trials of a population; a round begins once all have ended the one before."""
+    """The trials of a population; a round begins once all trials have ended the one before."""
 
     def __init__(self, search: Search, trials: int) -> None:
         assert search.space.population is not None
@@ -122,7 +122,7 @@ class Members:
                 self._end(number, trial, read_record(ValueRecord, path))
 
     def begin(self, place: Place) -> TrialRun | None:
-        """Begins the round of a trial, if one can begin."""
+        """Begins the next round of a waiting trial and returns its training; None if none waits."""
         number = self._left[0][0] if self._left else -1
         waiting = [k for n, k in self._left if n == number and k not in self._training]
         if not waiting:
@@ -151,7 +151,7 @@ class Members:
         self._left.remove((number, trial))
 
     def _decision(self, number: int, trial: int) -> RoundRecord:
-        """Decides what a trial trains in a round, when all have ended the one before."""
+        """Returns what a trial trains in a round; all must have ended the round before."""
         if (number, trial) in self._decided:
             return self._decided[number, trial]
         source, space = None, self._search.space
@@ -179,7 +179,7 @@ class Members:
         return self._decided[number, trial]
 
     def _train(self, decision: RoundRecord, run: TrialRun) -> Iterator[None]:
-        """Trains a round, and ends it."""
+        """Trains a round in steps, and records its end."""
         number, trial = decision.round, decision.trial
         folder, name = self._folder(number, trial), f"{run.folder.name} round {number + 1}"
         while decision.source is not None:
@@ -207,7 +207,7 @@ class Members:
         self.write_result()
 
     def write_result(self) -> None:
-        """Writes `result.json`: each trial after the last round that it ended, and all rounds."""
+        """Writes `result.json`: each trial as of its last ended round, and all rounds."""
         outcomes, rounds = {}, sorted(self._decided.items())
         for (number, trial), decision in rounds:
             ended = self._ended.get((number, trial))

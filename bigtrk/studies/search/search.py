@@ -1,6 +1,6 @@
-"""A search with Optuna: it draws settings, trains them as run folders, and prunes.
+"""A search with Optuna, which draws settings and prunes; each trial is a run folder.
 
-Optuna's journal holds the study. One searcher at a time goes on with a search; the trials that it
+Optuna's journal holds the study. One searcher at a time continues a search; the trials that it
 finds running are those of a searcher that died, and continue in their own run folders.
 """
 
@@ -37,8 +37,8 @@ STATES: dict[str, State] = {
 
 
 def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: str | None) -> None:
-    """Trains `trials` trials with drawn settings, or a population of `trials`. Raises InputError if
-    the folder holds another search, or the host is too small, and StoppedError after a signal.
+    """Trains `trials` trials with drawn settings, or as a population. Raises InputError if the
+    folder holds another search, or the host is too small, and StoppedError after a signal.
     """
     places = make_places(at_once, ranks, launcher)
     search.open()
@@ -55,7 +55,7 @@ def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: 
 
 
 class Searcher:
-    """Draws the settings of `trials` trials and trains them; makes the study if it is missing."""
+    """Draws settings and trains trials, up to `trials` in the study, which it makes if missing."""
 
     def __init__(self, search: Search, trials: int) -> None:
         self._search = search
@@ -63,7 +63,7 @@ class Searcher:
         self._waiting = self._wait(trials)
 
     def _wait(self, trials: int) -> Iterator["Trial"]:
-        """Yields the trials that an earlier searcher left, and draws others up to `trials`."""
+        """Yields the trials that an earlier searcher left, then new ones up to `trials`."""
         from optuna.trial import Trial, TrialState
 
         found = self._study.get_trials(deepcopy=False)
@@ -74,7 +74,7 @@ class Searcher:
             yield self._study.ask()
 
     def begin(self, place: Place) -> TrialRun | None:
-        """Draws the settings of a trial, or takes those that were drawn, and starts to train."""
+        """Begins a trial, with new settings or those drawn before; None if no trial is left."""
         trial = next(self._waiting, None)
         if trial is None:
             return None
@@ -90,7 +90,7 @@ class Searcher:
         return run
 
     def _train(self, trial: "Trial", run: TrialRun) -> Iterator[None]:
-        """Trains a trial to its end, and tells Optuna its epochs and the metric of the best."""
+        """Trains a trial to its end; tells Optuna the metric of each epoch and of the best."""
         from optuna.trial import TrialState
 
         known = set(self._study.get_trials(deepcopy=False)[trial.number].intermediate_values)
@@ -115,7 +115,7 @@ class Searcher:
         self.write_result()
 
     def _report(self, trial: "Trial", run: TrialRun, known: set[int]) -> None:
-        """Reports new epochs to Optuna, which may stop the training."""
+        """Reports new epochs to Optuna; sets `to_stop` if Optuna prunes the trial."""
         metric = self._search.space.metric
         for epoch in read_epochs(run.folder):
             value = metric_of(metric, epoch)
@@ -129,7 +129,7 @@ class Searcher:
                 say(f"{run.folder.name} {shown}{', to be pruned' if run.to_stop else ''}")
 
     def write_result(self) -> None:
-        """Writes `result.json`."""
+        """Writes `result.json`: all trials of the study, the best first."""
         outcomes = [
             TrialRecord(
                 number=one.number,
@@ -195,7 +195,7 @@ def _open_study(search: Search) -> "Study":
 
 
 def _drawn(trial: "Trial", key: str, place: Range | Choices) -> Any:
-    """Draws a value, or returns the one that was drawn."""
+    """Returns the trial's value of setting `key`, drawn now unless it was drawn before."""
     if isinstance(place, Choices):
         return place.by_label[trial.suggest_categorical(key, list(place.by_label))]
     if place.is_whole:

@@ -1,4 +1,4 @@
-"""Trainings of a search: places on the host, the launcher, and run folders that are followed."""
+"""The trainings of a search: shares of the host, their launcher, and the runs that it follows."""
 
 import os
 import signal
@@ -37,8 +37,8 @@ LOOK = 0.5  # s between two looks at a training
 
 
 class Place(NamedTuple):
-    """A share of the host for one training at a time. words: of the command, before its arguments.
-    first, cores: the training has `cores` cores of this host from number `first` on.
+    """A share of the host for one training at a time. words: the command before its arguments.
+    first, cores: the training has `cores` cores of this host, from number `first` on.
     """
 
     words: Sequence[str]
@@ -48,8 +48,8 @@ class Place(NamedTuple):
 
 
 def make_places(at_once: int, ranks: int, launcher: str | None) -> list[Place]:
-    """Shares this host's cores and accelerators among trainings of `ranks` ranks. A `launcher` that
-    the user chose finds its own; by default it is torchrun, or Python alone for one rank. Raises
+    """Divides this host's cores and accelerators among `at_once` trainings of `ranks` ranks. A
+    `launcher` of the user's finds its own; the default is torchrun, or Python for one rank.
     InputError if the launcher is no command, or there are fewer cores or accelerators than places.
     """
     train = str(shipped.TRAIN)
@@ -75,7 +75,7 @@ def make_places(at_once: int, ranks: int, launcher: str | None) -> list[Place]:
 
 
 def visible_devices() -> list[str]:
-    """Lists the accelerators of this process, as CUDA_VISIBLE_DEVICES names them."""
+    """Lists this process's accelerators as CUDA_VISIBLE_DEVICES names them."""
     import torch
 
     named = os.environ.get(DEVICES)
@@ -86,13 +86,13 @@ def visible_devices() -> list[str]:
 
 @dataclass
 class TrialRun:
-    """A training in a run folder. It is launched if no process trains there yet.
+    """A training in a run folder, launched if no process trains there yet.
 
-    Only the folder knows how far the training is, and only its lock whether a process trains: so a
+    The folder alone shows how far the training is, and its lock whether a process trains: so a
     training that outlived an earlier searcher is followed, too. arguments: of a new training;
-    changes: settings that replace those of a training that continues; epochs: the last to train,
-    None: its own. to_stop: asks the training to save and end, as a pruned one. steps: of the
-    follower; between them other trainings have their turn.
+    changes: settings to replace when a training continues; epochs: the last to train, None: its own
+    number. to_stop: ask the training to save and end, to prune it. steps: the iterator that follows
+    it; between two steps, other trainings have their turn.
     """
 
     folder: Path
@@ -111,7 +111,7 @@ class TrialRun:
         self._in_vain, self._reached = 0, -2
 
     def follow(self) -> Iterator[None]:
-        """Trains; yields after each look, until the training has ended, failed or stopped. Raises
+        """Trains; yields after each look until the training has ended, failed or stopped. Raises
         InputError if the run's record or lock is damaged, or the disk refuses.
         """
         while True:
@@ -126,7 +126,7 @@ class TrialRun:
             yield
 
     def has_ended(self) -> bool:
-        """Whether the training has come to its end."""
+        """Whether the run has ended by itself, with `epochs` epochs if these are set."""
         record = read_run_record(self.folder) if (self.folder / RUN).exists() else None
         if record is None or record.ended is None:
             return False
@@ -136,7 +136,7 @@ class TrialRun:
         return self._process is not None and self._process.poll() is None
 
     def _has_failed(self) -> bool:
-        """Whether the last launches all ended at the step where they began."""
+        """Whether each of the last launches ended at the step where it began; sets `failure`."""
         self._in_vain = self._in_vain + 1 if self._steps_done() == self._reached else 0
         if self._in_vain < MOST_LAUNCHES:
             return False
@@ -147,14 +147,14 @@ class TrialRun:
         return True
 
     def _steps_done(self) -> int:
-        """Returns the steps of the newest checkpoint; -1 where there is none."""
+        """Returns the steps trained until the newest checkpoint; -1 without a checkpoint."""
         try:
             return last_good(self.folder).checkpoint.progress.step
         except InputError:
             return -1
 
     def _launch(self) -> None:
-        """Starts the training, from its newest checkpoint if it has one."""
+        """Starts the training, from its newest checkpoint if there is one."""
         self._reached = self._steps_done()
         arguments = ["--resume", str(self.folder), *self.changes, *code_options()]
         if self._reached < 0:
@@ -175,7 +175,7 @@ class TrialRun:
             )
 
     def ask_to_stop(self) -> bool:
-        """Asks the training to save and end, once; False where none runs that can be asked."""
+        """Asks the training once to save and end; False if no training is running."""
         owner = self._watch.owner
         if self._is_asked:
             return self._is_launched() or self._watch.lives() is not False
@@ -193,8 +193,8 @@ class TrialRun:
 def train_all(
     places: Sequence[Place], begin: Callable[[Place], TrialRun | None], asked: Sequence[str]
 ) -> None:
-    """Trains in all places at once. `begin` returns what to train in a free place, or None. Raises
-    StoppedError once a signal has `asked` for it and the trainings have saved.
+    """Trains in all places at once. `begin` returns the next training for a free place, or None.
+    Raises StoppedError after a signal (`asked` is not empty), once the trainings have saved.
     """
     runs: dict[int, TrialRun] = {}
     try:
@@ -217,7 +217,7 @@ def train_all(
 
 @contextmanager
 def noting_signals() -> Iterator[list[str]]:
-    """Notes the first signal while the block runs; the second one ends the process."""
+    """Yields a list that receives the first signal's name; a second signal ends the process."""
     asked: list[str] = []
     signals = (signal.SIGTERM, signal.SIGINT)  # of clusters; Ctrl-C
 
