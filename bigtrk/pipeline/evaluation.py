@@ -1,6 +1,6 @@
-"""`bigtrk evaluate PIPELINE EVENTS`: where a pipeline loses the particles of events with truth.
+"""`bigtrk evaluate PIPELINE EVENTS`: counts at which stage a pipeline loses particles.
 
-Shapes: N hits, E edges, T true edges, P particles of the event, C of them that are to be found.
+Shapes: N hits, E edges, T true edges, P particles of an event, C of them that are to be found.
 """
 
 import math
@@ -58,8 +58,8 @@ DISTANCE_EDGES = tuple(round(10 ** (step / 3), 4) for step in range(-9, 4))
 
 
 def particle_axes(event: Event, particle: Ids, min_hits: int) -> Axes:
-    """Returns, for each quantity of particles, its values [C] and the limits of its bins. particle
-    [C]: rows of `particle_kinematics`.
+    """Returns, for each quantity of particles, its values [C] and the bin limits. particle [C]:
+    rows of `particle_kinematics`.
 
     pt (GeV), eta, hits. distance: in eta and phi to the nearest other particle of at least
     `min_hits` hits, infinite without one. vertex: distance of the production vertex from the beam
@@ -82,7 +82,7 @@ def particle_axes(event: Event, particle: Ids, min_hits: int) -> Axes:
 
 def nearest_distances(eta: Floats, phi: Floats) -> Floats:
     """Returns each particle's distance in eta and phi (rad) to the nearest other: [P] -> [P]. NaN
-    if the particle's own direction is not known, infinite if no other's is.
+    if the particle's own direction is unknown, infinite if no other particle's is known.
     """
     distance = np.full(len(eta), np.nan)
     known = np.flatnonzero(np.isfinite(eta) & np.isfinite(phi))
@@ -112,11 +112,11 @@ MOST_NOTES = 20
 
 
 class WatchedEvent:
-    """An event with truth on its way through a pipeline. Each stage calls it with the edges that it
-    leaves (Watch). wanted [C]: rows of `particle_kinematics` that are to be found by `matching`.
+    """Follows an event with truth through a pipeline, whose stages call it with the edges they
+    leave (Watch). wanted [C]: the rows of `particle_kinematics` that `matching` wants to be found.
 
-    counts: by stage, the edges that it leaves, the true and target edges among them, and particles
-    that can still be found. findable: for each category of loss but the last, in their order, which
+    counts: for each stage, the edges it leaves, the true and target edges among them, and the
+    particles still findable. findable: for each category of loss but the last, in order, which
     wanted particles [C] can still be found. scores: the classifier's `score_counts` [3, B].
     """
 
@@ -143,7 +143,7 @@ class WatchedEvent:
             self.findable.append(self._found_by_components(kept))
 
     def take_tracks(self, tracks: Ids) -> Mask:
-        """Counts the edges of tracks [N], as of particles; returns the particles found [C]."""
+        """Adds the tracks' edges to `counts`; marks the wanted particles found, [C]. tracks [N]."""
         found = self._judged(tracks).reconstructed
         # A hit in no track becomes noise.
         made = {"hit_id": self._event.hits["hit_id"], "particle_id": tracks - NO_TRACK + NOISE}
@@ -174,7 +174,7 @@ class WatchedEvent:
 
 @dataclass(frozen=True)
 class EventLosses:
-    """An event of `hits` hits after the pipeline: its tracks by each matching, the counts of each
+    """The outcome of an event of `hits` hits: its tracks by each matching, the counts of each
     stage, the classifier's `score_counts` [3, B], and its particles by CATEGORIES, also in bins.
     """
 
@@ -190,13 +190,13 @@ class EventLosses:
 def event_losses(
     pipeline: Pipeline, event: Event, criteria: Criteria, edge_cut: float
 ) -> EventLosses:
-    """Sends an event with truth through a pipeline and sorts its particles: each is in the first of
-    CATEGORIES that fits, in the style and mode of the loss budget.
+    """Sends an event with truth through a pipeline and sorts its particles: each goes to the first
+    of CATEGORIES that fits, in the style and mode of the loss budget.
 
     found: a track matches it. hits: even all true edges of the event join fewer of its hits than a
-    track has. So do those in the radius graph (radius), those that the filter leaves (filter),
-    those that score above `edge_cut` (true_edges_cut). merged: all edges above `edge_cut`, false
-    ones too, join its hits to others. builder: they would find it.
+    track has. radius, filter, true_edges_cut: so do the true edges of the radius graph, those that
+    the filter leaves, those that score above `edge_cut`. merged: all edges above `edge_cut`, with
+    the false ones, join its hits to others. builder: these edges would find it.
     """
     watched = WatchedEvent(event, budget_matching(criteria.matchings()), edge_cut)
     tracks, passage = pipeline.tracks(event, criteria.min_hits, watched)
@@ -215,7 +215,7 @@ def event_losses(
 
 
 def added_up(events: Sequence[EventLosses], matchings: Sequence[Matching]) -> dict[str, Any]:
-    """Adds up events (at least one) to the entries of their record."""
+    """Combines the losses of events (at least one) into the entries of their record."""
     losses = np.sum([event.losses for event in events], axis=0).tolist()
     stages = []
     for name, parts in PARTS.items():
@@ -234,10 +234,10 @@ def added_up(events: Sequence[EventLosses], matchings: Sequence[Matching]) -> di
 
 
 def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> PipelineEvaluationRecord:
-    """Sends the events of `events` through the pipeline in `folder`, and records what each stage
-    leaves and loses, also in a file in `folder`/evaluations. Events on which a stage was trained
-    are left out, unless there are no others. Raises InputError if the pipeline or an event cannot
-    be read, an event has no truth, or the disk refuses.
+    """Sends the events in `events` through the pipeline in `folder`; returns a record of what each
+    stage leaves and loses, and writes it to `folder`/evaluations. Events on which a stage was
+    trained are left out, unless there are no others. Raises InputError if the pipeline or an event
+    cannot be read, an event has no truth, or the disk refuses.
     """
     pipeline = load_pipeline(folder)
     edge_cut = model_configuration(folder / CLASSIFIER).training.edge_cut
@@ -270,7 +270,7 @@ def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> Pipelin
 
 
 def _unseen(folder: Path, events: Path) -> tuple[list[str], int, int]:
-    """Returns the events to evaluate, how many were trained on, and how many are left out."""
+    """Returns the events to evaluate, the number trained on, and the number left out as trained."""
     trained = {digest for stage in TRAINED for digest in load_model(folder / stage).trained_on}
     names = find_events(events)
     seen = {

@@ -1,4 +1,4 @@
-"""`bigtrk display`: one event with its scored edges and its tracks, as a page shows it."""
+"""`bigtrk display`: writes a page that shows one event with its scored edges and its tracks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,10 +38,10 @@ def display_event(
     of_run: tuple[BuilderName, float | None],
     device: torch.device,
 ) -> None:
-    """Writes the page of an event of `data`: graphs, scored by the final model of the run in
-    `folder`; or hits, for the pipeline there. Raises InputError if it cannot be read or cut.
+    """Writes the page of one event in `data`: a graph, scored by the final model of the run in
+    `folder`; or hits, if `folder` holds a pipeline. Raises InputError if it cannot be read or cut.
 
-    wanted: its name; None: the first. parts: its sectors. of_run: a run's builder and score cut.
+    wanted: its name; None: the first. parts: number of sectors. of_run: builder and cut for a run.
     """
     builder: TrackBuilder
     truth = sector = None

@@ -1,4 +1,4 @@
-"""Stages 2 and 3: radius graphs of events, and graphs without the edges taken for false."""
+"""Stages 2 and 3: builds radius graphs, and removes the edges that the filter scores as false."""
 
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ def build_radius_graphs(
 ) -> dict[str, Any]:
     """Builds the radius graph of each event of `events` in folder `out`; returns the manifest.
 
-    run: that of the embedding. radius: by default the one that keeps a share `efficiency` (0.99) of
-    the target edges of the run's validation events. names, prefix: as of `build_with`. Raises
+    run: of the embedding. radius: by default the one that keeps a share `efficiency` (0.99) of the
+    target edges of the run's validation events. names, prefix: as in `build_with`. Raises
     InputError at bad input, or if an event has too many edges; graphs built before stay.
     """
     if radius is not None and efficiency is not None:
@@ -48,10 +48,10 @@ CUT_EFFICIENCY = 0.995  # of target edges, unless a cut or another share is aske
 def filter_folder(
     run: Path, graphs: Path, out: Path, cut: float | None, efficiency: float | None
 ) -> dict[str, Any]:
-    """Writes the graphs of folder `graphs` to folder `out`, without edges that score below `cut`;
-    returns the manifest. Graphs in `out` that were made alike stay. Raises InputError at bad input.
+    """Writes the graphs in `graphs` to `out`, without the edges that score below `cut`; returns the
+    manifest. Graphs in `out` made in the same way are kept. InputError at bad input.
 
-    run: that of the edge model. cut: by default the score that a share `efficiency` (0.995) of the
+    run: of the edge model. cut: by default the score that a share `efficiency` (0.995) of the
     target edges of the run's validation events reach.
     """
     if out.resolve() == graphs.resolve():
@@ -89,7 +89,7 @@ def _task(folder: GraphFolder, event: str, scorer: EdgeScorer, cut: float) -> Gr
 
 
 def _record(before: dict[str, Any], graph: EventGraph) -> dict[str, Any]:
-    """Returns the counts of a thinned graph, and its quality if the record `before` has counts."""
+    """Returns a filtered graph's counts, and its quality if its former record has true edges."""
     counts: dict[str, Any] = {"nodes": graph.n_nodes, "edges": graph.n_edges}
     counts |= {key: before[key] for key in (ORIGIN, *KEPT_IN_RECORDS) if key in before}
     if graph.y is None or before.get("true_edges") is None:

@@ -1,4 +1,4 @@
-"""The trained models of a pipeline, applied: the embedding of hits, and the scores of edges.
+"""Applies the trained models of a pipeline: the embedding of hits, and the scorers of edges.
 
 Shapes: N hits, E edges, D dimensions.
 """
@@ -39,7 +39,7 @@ _NAMES = {"hit": "model.name=embedding", "edge": "a model of edges, such as mode
 
 
 def load_trained(run: Path, kind: Kind, device: torch.device) -> tuple[StoredModel, str]:
-    """Loads a run's final model, and its digest; InputError if it has none of this kind."""
+    """Loads a run's final model and its digest; InputError if it has none of this kind."""
     stored = load_model(run)
     model = stored.configuration.model
     if model.kind != kind:
@@ -52,7 +52,7 @@ def load_trained(run: Path, kind: Kind, device: torch.device) -> tuple[StoredMod
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model that a run trained, the features that it reads, and the digest of its weights."""
+    """A trained model, the features that it reads, and the digest of its weights."""
 
     model: nn.Module
     features: ModelFeatures
@@ -60,11 +60,11 @@ class TrainedModel:
 
 
 class Embedding(TrainedModel):
-    """The embedding of hits that a run trained."""
+    """The trained embedding of hits."""
 
     def __call__(self, event: Event) -> NDArray[np.float32]:
-        """Embeds the hits of an event: [N, D]. Raises InputError if the event lacks a feature, as
-        those of clusters without cells, or a hit is where float32 has no numbers.
+        """Embeds the hits of an event: [N, D]. Raises InputError if the event lacks a feature, such
+        as cluster features if it has no cells, or if a hit's embedding is not finite.
         """
         columns = hit_columns(event)
         for name in self.features.data.node_features:
@@ -93,7 +93,7 @@ class Embedding(TrainedModel):
 
 
 def load_embedding(run: Path, device: torch.device = CPU) -> Embedding:
-    """Loads the embedding that `run` ended with; raises InputError where it has none."""
+    """Loads the final embedding of `run`; InputError if it has none."""
     stored, digest = load_trained(run, "hit", device)
     features = load_features(stored.configuration.data, stored.measured)
     return Embedding(stored.model, features, digest)
@@ -109,7 +109,7 @@ def radius_for(run: Path, efficiency: float) -> float:
 
 
 def cut_for(run: Path, efficiency: float) -> float:
-    """Returns the score that a share `efficiency` of the validation's target edges reach."""
+    """Returns the score cut that keeps a share `efficiency` of the validation's target edges."""
 
     def cuts(epoch: EpochRecord) -> dict[str, float] | None:
         return epoch.validation.cuts if epoch.validation else None
@@ -124,8 +124,8 @@ def _validated(
     what: str,
     values: Callable[[EpochRecord], dict[str, Value] | None],
 ) -> Value:
-    """Returns the last validation's value for `efficiency`, one of the shares `kept` by name;
-    InputError if it looked for no such share.
+    """Returns the value that the last validation found for `efficiency`, one of the shares in
+    `kept`; InputError if it found none.
     """
     names, option = {share: name for name, share in kept.items()}, "--" + what.replace(" ", "-")
     if efficiency not in names:
@@ -142,7 +142,7 @@ def _validated(
 
 
 class EdgeScorer(TrainedModel):
-    """The edge model that a run trained."""
+    """The trained edge model of a run."""
 
     def __call__(self, graph: EventGraph) -> Tensor:
         """Scores a whole graph: [E] float64 in [0, 1]; InputError if it lacks a feature."""
@@ -152,8 +152,8 @@ class EdgeScorer(TrainedModel):
         return scores
 
     def inputs(self, sector: Sector) -> SectorInputs:
-        """Makes what the model reads of a sector, on the device and in the type of its weights.
-        Raises InputError if the sector lacks a feature, or one of the user's own fails.
+        """Makes the model's inputs from a sector, with the device and dtype of its weights. Raises
+        InputError if the sector lacks a feature, or a user's feature function fails.
         """
         weight = next(self.model.parameters())
         read = self.features.computed.of(sector)
@@ -162,7 +162,7 @@ class EdgeScorer(TrainedModel):
         return SectorInputs(x.to(weight), edges.to(weight), edge_index, sector.n_owned)
 
     def scores(self, inputs: SectorInputs, exchange: Exchange) -> Tensor:
-        """Scores the edges of a sector: [E] float64 in [0, 1], in the host's memory."""
+        """Scores a sector's edges: [E] float64 in [0, 1], on the CPU. exchange: of halo rows."""
         with torch.no_grad():
             made = self.model(*inputs, exchange)
         logits = made if made.dim() == 1 else made[:, 0]
@@ -172,7 +172,7 @@ class EdgeScorer(TrainedModel):
 def load_scorer(
     run: Path, device: torch.device = CPU, precision: Precision | None = None
 ) -> EdgeScorer:
-    """Loads a run's final edge model, to compute in `precision`, by default as trained."""
+    """Loads a run's final edge model, which computes in `precision`; None: as trained."""
     stored, digest = load_trained(run, "edge", device)
     features = load_features(stored.configuration.data, stored.measured)
     model = stored.model if precision is None else _computing_in(precision, stored).to(device)
@@ -180,7 +180,7 @@ def load_scorer(
 
 
 def _computing_in(precision: Precision, stored: StoredModel) -> nn.Module:
-    """Makes a model with the same weights that computes in `precision`."""
+    """Makes a copy of a stored model that computes in `precision`."""
     rows = "bf16" if precision is Precision.BF16 else "fp32"
     settings = stored.configuration.model
     if rows != settings.precision:

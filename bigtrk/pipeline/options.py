@@ -1,4 +1,4 @@
-"""The options of making tracks."""
+"""Options for making tracks."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,8 +14,8 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True)
 class MakingOptions:
-    """max_edges: the most edges of a graph that one rank scores; a larger graph is cut, and all
-    ranks score it; None: no limit. precision: of the classifier; None: as it was trained.
+    """Options for making tracks. max_edges: most edges that one rank scores; larger graphs are cut
+    and scored on all ranks; None: no limit. precision: of the classifier; None: as trained.
     """
 
     min_hits: int = 3

@@ -1,6 +1,6 @@
-"""`bigtrk reconstruct`: hits to tracks; `bigtrk infer`: graphs to tracks.
+"""`bigtrk reconstruct` turns hits into tracks; `bigtrk infer` turns graphs into tracks.
 
-Ranks share the events, and write the tracks of all to one folder.
+Ranks share the events, and write all tracks to one folder.
 """
 
 import math
@@ -48,7 +48,7 @@ SUBMISSION = "submission.csv"
 
 @dataclass
 class TracksMade:
-    """Numbers of hits and of tracks, and passages, by event; failed: why events failed."""
+    """The outcome by event: hits, tracks (numbers) and passage; failed: why an event failed."""
 
     hits: dict[str, int] = field(default_factory=dict)
     tracks: dict[str, int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class TracksMade:
     failed: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what `--json` prints."""
+        """Returns what `--json` prints: per event counts, seconds and notes; failures."""
         events = {
             name: {
                 "hits": self.hits[name],
@@ -71,7 +71,7 @@ class TracksMade:
 
 
 def in_order(names: Iterable[str], shares: Sequence[TracksMade]) -> TracksMade:
-    """Joins the events of all ranks, in the order of their names."""
+    """Merges the outcomes of all ranks, with events in the order of `names`."""
     joined = TracksMade()
     for kind, own in vars(joined).items():
         found = ChainMap(*(getattr(share, kind) for share in shares))
@@ -80,7 +80,7 @@ def in_order(names: Iterable[str], shares: Sequence[TracksMade]) -> TracksMade:
 
 
 def make_folder(out: Path) -> None:
-    """Makes a folder, unless it is there; raises InputError where it cannot be made."""
+    """Creates a folder, unless it exists; InputError if it cannot be created."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -88,7 +88,7 @@ def make_folder(out: Path) -> None:
 
 
 def clear_folder(out: Path, names: Collection[str]) -> None:
-    """Makes a folder without tracks of these events; InputError if it holds tracks of others."""
+    """Creates folder `out` and removes tracks of `names`; InputError if it holds other tracks."""
     make_folder(out)
     files = {tracks_path(out, name) for name in names}
     others = sorted({file for file in out.iterdir() if TRACKS_FILE.fullmatch(file.name)} - files)
@@ -105,7 +105,7 @@ def clear_folder(out: Path, names: Collection[str]) -> None:
 
 
 def show_tracks(made: TracksMade, console: Console) -> None:
-    """Prints a line for each of the first events, and the mean seconds of each stage."""
+    """Prints a row for each of the first events, and the mean seconds of each stage."""
     passages = made.passages
     if not passages:
         return
@@ -134,14 +134,14 @@ MakeTracks = Callable[[str | None], tuple[Ids, Ids, Passage] | None]
 def fill_tracks(
     out: Path, sizes: Mapping[str, float], make: MakeTracks, what: str, ranks: Ranks
 ) -> TracksMade:
-    """Writes to `out` a file with the tracks of each event, and one TrackML submission of all. An
-    event that cannot be read is named, and the others are done. Collective.
+    """Writes to `out` a file with each event's tracks, and one TrackML submission of all. Events
+    that cannot be read are named in the outcome, and the others are done. Collective.
 
-    sizes: by event, roughly how much work it is; each rank takes a share of the events. All ranks
-    return the outcome of all events, in one order, which is the same on any number of ranks.
+    sizes: by event, a rough measure of work, by which ranks share the events. All ranks return the
+    outcome of all events, in one order, the same on any number of ranks.
 
-    Raises InputError, on all ranks, before anything is made if a name has no number for a
-    submission, two have the same, or `out` has tracks of other events; and if the disk refuses.
+    Raises InputError on all ranks: before any event, if a name has no number for a submission, two
+    names have the same, or `out` has tracks of other events; later, if the disk refuses.
     """
     names_by_number(sizes)
     on_first_rank(lambda: clear_folder(out, sizes))
@@ -189,7 +189,7 @@ def fill_tracks(
 
 
 def _written(out: Path, names: Iterable[str]) -> Iterator[tuple[str, Ids, Ids]]:
-    """Reads the tracks of events again: names, ids of hits, and of their tracks."""
+    """Reads the written tracks of events: yields name, ids of hits, and the hits' tracks."""
     for name in names:
         source = open_tracks(tracks_path(out, name))
         [number] = source.events
@@ -198,7 +198,7 @@ def _written(out: Path, names: Iterable[str]) -> Iterator[tuple[str, Ids, Ids]]:
 
 
 def share_of(sizes: Mapping[str, float], ranks: Ranks) -> list[str | None]:
-    """Returns this rank's events, the largest first, and None up to the same number on all."""
+    """Returns this rank's events, largest first, padded by None to the same length on all ranks."""
     names = list(sizes)
     events = [RoutedEvent(i, WHOLE, size) for i, size in enumerate(sizes.values())]
     mine = [step[ranks.rank] for step in lay_out(events, ranks.world_size).micro_steps]
@@ -214,7 +214,7 @@ def reconstruct_folder(
     threshold: float | None = None,
     spill: SpillFolder | None = None,
 ) -> TracksMade:
-    """Sends each event of `events` through the pipeline in `folder`, and writes the tracks to `out`
+    """Reconstructs each event in `events` with the pipeline in `folder`, and writes tracks to `out`
     as `fill_tracks` does. threshold: least quality of a track; by default the pipeline's. spill:
     folder for edges between the classifier's layers that do not fit in memory. Collective.
 
@@ -246,7 +246,7 @@ def reconstruct_folder(
 
 
 def _check_apart(out: Path, given: Path, trained: Path) -> None:
-    """Refuses to write tracks among what they are made of, or into what was `trained`."""
+    """Raises InputError if `out` is the folder of the input, or lies in the model's (`trained`)."""
     if out.resolve() == given.resolve():
         raise InputError(f"{out}: is the folder of the input; name another folder for the tracks")
     if out.resolve().is_relative_to(trained.resolve()):
@@ -262,8 +262,8 @@ def infer_folder(
     ranks: Ranks,
     spill: SpillFolder | None = None,
 ) -> TracksMade:
-    """Scores each graph of folder `graphs` by the edge model of `run`, makes tracks by `builder`,
-    and writes them to `out`. spill, and the errors raised: as of `reconstruct_folder`. Collective.
+    """Scores each graph in `graphs` with the edge model of `run`, makes tracks with `builder`, and
+    writes them to `out`. spill, and the errors raised: as of `reconstruct_folder`. Collective.
     """
     _check_apart(out, graphs, run)
     scorer = together(lambda: load_scorer(run, ranks.device, options.precision))

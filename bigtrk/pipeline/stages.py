@@ -1,4 +1,4 @@
-"""The trained stages of a pipeline, and an event's way through them.
+"""The trained stages of a pipeline, and the passage of an event through them.
 
 Shapes: N hits, E edges.
 """
@@ -36,12 +36,12 @@ Watch = Callable[[str, NDArray[np.int64], NDArray[np.floating] | None], None]
 
 
 def unwatched(*_: object) -> None:
-    """Watches nothing (Watch)."""
+    """A Watch that does nothing."""
 
 
 @dataclass
 class Passage:
-    """An event's seconds and edges by stage, and notes; `watch` is shown what stages leave."""
+    """An event's seconds and edges per stage, and notes; calls `watch` with what stages leave."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     edges: dict[str, int] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Passage:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Adds the time of the block to the stage; a watchdog knows the stage, too."""
+        """Adds the time of the block to stage `name`; names this stage to the watchdog."""
         start = time.perf_counter()
         with traced(name):
             yield
@@ -65,7 +65,7 @@ MOST_EDGES = 8_000_000  # of an event's radius graph, which then takes 3 GiB
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Stages that make tracks of hits; most_edges: of an event's radius graph."""
+    """The stages that turn hits into tracks. most_edges: limit of an event's radius graph."""
 
     embedding: Embedding
     radius: float
@@ -83,12 +83,12 @@ class Pipeline:
     def tracks(
         self, event: Event, min_hits: int, watch: Watch = unwatched
     ) -> tuple[NDArray[np.int64], Passage]:
-        """Makes the tracks of an event without its truth: those of hits [N], or NO_TRACK."""
+        """Returns each hit's track [N] (or NO_TRACK) and the passage; it reads no truth."""
         graph, passage = self.graph(event, watch)
         return tracks_of(graph, self.classifier, self.builder, min_hits, passage), passage
 
     def graph(self, event: Event, watch: Watch = unwatched) -> tuple[EventGraph, Passage]:
-        """Makes the graph for the classifier; InputError if the event lacks a stage's feature."""
+        """Builds and filters the event's graph; InputError if the event lacks a stage's feature."""
         passage = Passage(watch=watch)
         pairs = self._pairs(event, passage)
         with passage.stage("features"):
@@ -102,7 +102,7 @@ class Pipeline:
         return graph, passage
 
     def _pairs(self, event: Event, passage: Passage) -> Ints:
-        """Finds pairs of near hits; where there are too many, within a smaller radius, noted."""
+        """Returns pairs of hits near in the embedding; reduces the radius if there are too many."""
         with passage.stage("embedding"):
             places = self.embedding(event)
         with passage.stage("radius"):
@@ -118,7 +118,7 @@ class Pipeline:
 
 
 def classified(graph: EventGraph, score: Score) -> ScoredGraph:
-    """Scores the edges of a graph for a track builder."""
+    """Scores a graph's edges and returns the input of a track builder."""
     whole = whole_sector(graph)
     return scored_graph(whole, score(graph)[whole.edge_id])
 
@@ -126,7 +126,7 @@ def classified(graph: EventGraph, score: Score) -> ScoredGraph:
 def tracks_of(
     graph: EventGraph, score: Score, builder: TrackBuilder, min_hits: int, passage: Passage
 ) -> NDArray[np.int64]:
-    """Makes tracks by the scores of a graph's edges: the track of each hit [N], or NO_TRACK."""
+    """Scores a graph's edges and builds tracks: the track of each hit [N], or NO_TRACK."""
     with passage.stage("classifier"):
         scored = classified(graph, score)
     passage.watch("classifier", scored.edge_index, scored.scores)
@@ -137,8 +137,8 @@ def tracks_of(
 def load_pipeline(
     folder: Path, device: torch.device = CPU, precision: Precision | None = None
 ) -> Pipeline:
-    """Loads the pipeline in `folder` on `device`; the classifier computes in `precision`, or as it
-    was trained. Raises InputError if a stage is missing, damaged or of another version.
+    """Loads the pipeline in `folder` to `device`. precision: of the classifier; None: as trained.
+    Raises InputError if a stage is missing, damaged or of another version.
     """
     if not (folder / PIPELINE).is_file():
         raise InputError(

@@ -1,4 +1,4 @@
-"""The tracks of events, each made by one rank; ranks share the edges of large ones.
+"""Makes the tracks of events, each on one rank; ranks share the edges of large events.
 
 A graph with more edges than a rank may hold is cut on the rank that made it, and scored on all.
 """
@@ -31,7 +31,7 @@ from partition.sectors import cut
 
 
 def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]:
-    """Cuts a graph into a sector per rank; InputError if one has more than `max_edges` edges."""
+    """Cuts a graph into one sector per rank; InputError if one has over `max_edges` edges."""
     if graph.n_nodes < ranks:
         raise InputError(
             f"{graph.name}: has {number_of(graph.n_nodes, 'hit')}, too few to share among "
@@ -53,9 +53,9 @@ def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]
 def score_in_sectors(
     scorer: EdgeScorer, sectors: Sequence[Sector] | None, owner: int, world: World
 ) -> Tensor:
-    """Scores the edges of the graph that rank `owner` has cut into `sectors`, one on each rank; on
-    other ranks `sectors` is None. Returns [E] float64 in [0, 1] on all ranks. Collective: the graph
-    must have been checked before, since a rank that fails alone leaves the others waiting.
+    """Scores a graph's edges on all ranks: rank `owner` has cut it into `sectors`, one per rank;
+    other ranks pass None. Returns the scores [E], float64 in [0, 1], on all ranks. Collective:
+    check the graph before, since a rank that fails alone leaves the others waiting.
     """
     received: list[Any] = [None]
     with waiting():
@@ -75,7 +75,7 @@ _FOR_ALL = "start more ranks, so that each holds fewer edges, or on CPUs add --s
 
 @dataclass(frozen=True)
 class _Begun:
-    """A graph that is to be scored: by this rank alone, or in `sectors`, one on each rank."""
+    """A graph to score: on this rank alone or, cut into `sectors`, one on each rank."""
 
     graph: EventGraph
     passage: Passage
@@ -84,7 +84,7 @@ class _Begun:
 
 @dataclass(frozen=True)
 class TrackMaker:
-    """Makes the tracks of an event: its graph, the scores of its edges, and tracks of both."""
+    """Makes the tracks of an event: builds its graph, scores the edges, builds tracks from both."""
 
     graph: Callable[[str], tuple[EventGraph, Passage]]  # by an event's name
     classifier: EdgeScorer
@@ -93,9 +93,9 @@ class TrackMaker:
     world: World
 
     def __call__(self, name: str | None) -> tuple[Ids, Ids, Passage] | None:
-        """Makes the tracks of an event: hit_id [N], the track of each hit [N], and its passage.
-        None if this rank has no event. Collective, if there is a limit. Raises InputError if there
-        is no graph of the event, it lacks what a stage reads, or it is too large for these ranks.
+        """Returns an event's hit_id [N], the track of each hit [N], and its Passage; None if `name`
+        is None (no event for this rank). Collective if there is a limit of edges. Raises InputError
+        if the event has no graph, lacks what a stage reads, or is too large for these ranks.
         """
         begun = attempted(lambda: None if name is None else self._begin(name))
         shared = None if self.options.max_edges is None else self._share(begun)
@@ -120,7 +120,7 @@ class TrackMaker:
         return _Begun(graph, passage, sectors)
 
     def _share(self, begun: Future[_Begun | None]) -> Tensor | None:
-        """Scores all cut graphs in turn; returns this rank's scores [E], if any. Collective."""
+        """Scores all ranks' cut graphs in turn; returns this rank's own scores [E]. Collective."""
         mine = None if begun.exception() else begun.result()
         has_cut = gather_items(mine is not None and mine.sectors is not None)
         own = None

@@ -1,4 +1,4 @@
-"""The trained models of a run or a pipeline, as they are handed over to other software."""
+"""Loads the trained models of a run or a pipeline, to hand them to other software."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +17,7 @@ Check = Callable[[str, Configuration], None]  # raises for a run whose model can
 
 
 def stages_of(run: Path, check: Check = lambda *_: None) -> list[Stage]:
-    """Loads the trained model of a run, or those of a pipeline's stages, which pass `check`."""
+    """Loads the model of a run or of each stage of a pipeline; `check` raises to refuse one."""
     if not is_pipeline(run):
         return [_of_run(run, check)]
     configurations = {name: model_configuration(run / name) for name in TRAINED}
@@ -38,7 +38,7 @@ def _stage(name: str, trained: TrainedModel, **chosen: float) -> Stage:
 
 
 def _of_run(run: Path, check: Check) -> Stage:
-    """Names a run's stage by what its model can be; validations chose cut and radius, if any."""
+    """Loads a run's model as a stage that it can be, with cut or radius from its validations."""
     check(str(run), model_configuration(run))
     stored = load_model(run)
     configuration = stored.configuration

@@ -1,4 +1,4 @@
-"""The training of a pipeline: its settings, each stage in order, and the merge tree last."""
+"""Trains a pipeline by its settings: each stage in order, and the merge tree last."""
 
 import hashlib
 import os
@@ -88,7 +88,7 @@ class PipelineSettings(Settings):
         return self
 
     def content(self, stage: str, graphs: Path, run: Path) -> Stage:
-        """Returns the settings of a stage's training on folder `graphs`."""
+        """Returns the settings with which a stage trains in `run` on the graphs in `graphs`."""
         sections: Stage = getattr(self, stage)
         given: Stage = {
             "data": {"train": [str(graphs.resolve())], "validation": self.validation},
@@ -99,8 +99,8 @@ class PipelineSettings(Settings):
 
 
 def read_settings(file: Path) -> PipelineSettings:
-    """Reads a pipeline's settings, with those of all trainings. Raises InputError if a setting is
-    unknown, wrong, or given by the pipeline itself, or if a stage has a model of another kind.
+    """Reads a pipeline's settings, with those of all its trainings. Raises InputError if a setting
+    is unknown, wrong, or set by the pipeline itself, or a stage's model is of the wrong kind.
     """
     content = read_yaml(file, [{stage: [Configuration] for stage in CLASSES}])
     settings = parse(PipelineSettings, content, str(file))
@@ -120,7 +120,7 @@ def read_settings(file: Path) -> PipelineSettings:
 
 
 class StageRecord(FileRecord):
-    """`STAGE.json`: graphs is the digest of those that a stage is trained on."""
+    """The record `STAGE.json`. graphs: the digest of the graphs that a stage was trained on."""
 
     made_again: ClassVar[str] = "remove it and the run next to it"
 
@@ -131,7 +131,7 @@ class StageRecord(FileRecord):
 def train_stage(
     stage: str, settings: PipelineSettings, graphs: Path, out: Path, launcher: Sequence[str]
 ) -> None:
-    """Trains a stage in `out`/`stage`; InputError if a run of other graphs or settings is there."""
+    """Trains a stage in `out`/`stage`; InputError if that run had other graphs or settings."""
     run, file, about = out / stage, out / f"{stage}.yaml", out / f"{stage}.json"
     folder = GraphFolder(graphs)
     contents = repr([(event, folder.record(event)["digests"]) for event in folder.events])
@@ -156,7 +156,7 @@ def train_stage(
 
 
 def _check_settings(run: Path, content: dict[str, dict[str, object]]) -> None:
-    """Refuses a run of other settings; where its folders are is no matter, so that it can move."""
+    """Raises InputError if a run had other settings; its folders may differ, so it can be moved."""
     wanted = Configuration.model_validate(content).model_dump(mode="json")
     # Settings that came after the run have their defaults there.
     trained = parse(Configuration, read_run_record(run).config, str(run / RUN))
@@ -174,8 +174,8 @@ def _check_settings(run: Path, content: dict[str, dict[str, object]]) -> None:
 def train_merge_tree(
     events: Iterable[tuple[EventGraph, ScoredGraph]], fakes: float, seed: int
 ) -> tuple[MergeTree, ThresholdRecord]:
-    """Learns the quality of tracks from graphs with truth and their scores, and chooses a threshold
-    at which at most a share `fakes` of tracks are fakes. Raises InputError as `train_quality`.
+    """Learns the quality of tracks from graphs with truth and scores, and chooses a threshold at
+    which at most a share `fakes` of tracks are fake. Raises InputError as `train_quality`.
     """
     known = []
     for graph, scored in events:
@@ -197,7 +197,7 @@ def train_merge_tree(
 
 
 def _choice(threshold: float, scan: Scan, fakes: float) -> str:
-    """Describes the choice of the threshold."""
+    """Describes, for the terminal, how the threshold was chosen."""
     if not scan:
         return (
             f"threshold {UNCHOSEN:g} of the quality: one held-back event is too few to choose it "
@@ -219,10 +219,10 @@ DEFAULT = Path(bigtrk.__file__).parent / "configs" / "pipeline.yaml"
 
 
 def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | None) -> None:
-    """Trains a pipeline on a folder of events; calling it again continues. file: YAML of
-    PipelineSettings; default: the shipped one. launcher: starts Python programs on several ranks,
-    such as "deepspeed --num_gpus 2". Raises InputError at bad input, if another process trains in
-    `out`, or a training fails.
+    """Trains a pipeline on a folder of events; a second call continues the training. file: YAML of
+    PipelineSettings; None: the shipped one. launcher: a command that starts Python programs on
+    several ranks, such as "deepspeed --num_gpus 2". Raises InputError at bad input, if another
+    process trains in `out`, or if a training fails.
     """
     settings = read_settings(file or DEFAULT)
     command = [sys.executable] if launcher is None else launcher_words(launcher)
