@@ -28,7 +28,7 @@ GONE = {
     **dict.fromkeys(("flops_profiler", "comms_logger", "wall_clock_breakdown"), "set profile=true"),
     **dict.fromkeys(("memory_breakdown", "dump_state", "compute_grad_norm"), "leave it out"),
 }
-# Messages quote values as they are, but a bad one may be of any size.
+# Messages quote values as given; a bad value may be very long, so it is shortened.
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 
@@ -133,7 +133,7 @@ def _complaint(
     key = one_line(".".join(map(str, place)))
     given = [override for override in overrides if overlap(key, override.partition("=")[0])]
     where = f"setting {given[-1]!r}" if given else source
-    if not key:  # the overrides that do not go together by what is said before the remedy
+    if not key:  # blame the overrides named in the message before its remedy
         before = re.split("; |: set ", error["msg"])[0]
         named = re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", before)
         blamed = [f"setting {one!r}" for one in overrides if one.partition("=")[0] in named]
@@ -152,7 +152,7 @@ def _complaint(
             f"{where}: {key}.name: must be one of {known} (got {_SHORT.repr(error['ctx']['tag'])})"
         )
     if error["type"] == "value_error" and isinstance(error["input"], dict):
-        # This is a section's own check, which says what of the section is wrong.
+        # A validator of the section raised this, and its message names the fault.
         return f"{where}: {f'{key}: ' if key else ''}{one_line(str(error['ctx']['error']))}"
     if not key:
         return f"{where}: must hold keys and their values (got {_SHORT.repr(error['input'])})"

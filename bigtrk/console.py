@@ -35,7 +35,7 @@ from bigtrk.launchers import LOCAL_RANKS, find_place
 if TYPE_CHECKING:
     import typer
 
-MOST_LINES = 10  # of progress in a log: one command's
+MOST_LINES = 10  # lines of progress of a command in a log, at most
 TRY_AGAIN = os.EX_TEMPFAIL  # 75
 INTERRUPTED, ENDED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 _warned: set[str] = set()
@@ -113,11 +113,11 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
     rank that alone has an error prints it itself.
     """
     sys.excepthook = _show_defect
-    if isinstance(sys.stdout, TextIOWrapper):  # its encoding may lack a letter; stderr escapes it
+    if isinstance(sys.stdout, TextIOWrapper):  # the encoding may lack a character
         sys.stdout.reconfigure(errors="replace")
     try:
         result = run()
-        sys.stdout.flush()  # here an error can be printed in a line
+        sys.stdout.flush()  # so that a write error is caught here
         return result
     except (StoppedError, KeyboardInterrupt) as end:
         stopped = isinstance(end, StoppedError)
@@ -156,7 +156,7 @@ def ended_by_sigterm(program: str = "bigtrk") -> Iterator[None]:
 
 def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | None = None) -> None:
     """Runs the command of `app` that `arguments` (by default the process's own) name, and exits."""
-    # Programs that are no commands do not wait for this import.
+    # Imported here, since it takes time that other programs need not spend.
     import typer
     from typer.main import get_command
 
@@ -187,7 +187,7 @@ def given_path(text: str | Path) -> Path:
     """
     written = str(text)
     at_home = os.path.expanduser(written)  # noqa: PTH111  # Path would read ./~ as ~
-    # Where a variable is set to nothing, $EMPTY/run would be a folder of the root.
+    # An empty variable counts as unset: $EMPTY/run would lie in the root folder.
     found = [name for name in _VARIABLE.findall(written) if not os.environ.get(name.strip("{}"))]
     unknown = [f"no variable ${name} in the environment; set it" for name in found]
     if at_home.startswith("~"):

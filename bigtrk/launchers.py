@@ -21,7 +21,7 @@ _SIZES = ("PMI_SIZE", "FLUX_JOB_SIZE", "JSM_NAMESPACE_SIZE")
 _STEP_TASKS = "SLURM_STEP_NUM_TASKS"
 # The first that is set is the rank on the host.
 LOCAL_RANKS = ("LOCAL_RANK", *(local_rank for _, _, local_rank, _ in _MPI), "SLURM_LOCALID")
-# Without these a process that a rank starts is a plain one.
+# Without these variables a process started by a rank counts as plain Python.
 PLACES = ("RANK", "WORLD_SIZE", _STEP_TASKS, *_LONE, *(name for row in _MPI for name in row))
 
 
@@ -39,7 +39,7 @@ class Place:
 def find_place(environment: Mapping[str, str] = os.environ) -> Place:
     """Reads this process's place from the launcher's variables; plain Python is rank 0 of 1."""
     given = [environment.get(name) for name in ("RANK", "WORLD_SIZE")]
-    if any(given) and None not in given:  # both set to nothing are as good as not set
+    if any(given) and None not in given:  # two empty variables count as not set
         sizes = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # torchrun's, deepspeed's
         local = next((name for name in sizes if environment.get(name)), "WORLD_SIZE")
         launcher = "torchrun" if "TORCHELASTIC_RUN_ID" in environment else "deepspeed"

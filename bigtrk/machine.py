@@ -16,7 +16,7 @@ import bigtrk
 if TYPE_CHECKING:
     import torch
 
-LOWEST_CAPABILITY = 8, 0  # of the compiled passes over edges
+LOWEST_CAPABILITY = 8, 0  # the lowest with compiled passes over edges
 PACKAGES = ("torch", "numpy", "deepspeed", "torch-geometric", "pymetis", "safetensors")
 CGROUP, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 

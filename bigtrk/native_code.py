@@ -25,10 +25,10 @@ from bigtrk.errors import reason
 from bigtrk.machine import cpu_info
 
 FLAGS = ["-O3", "-fopenmp", "-shared", "-fPIC"]
-NATIVE = "-march=native"  # with it a library is for processors with the instructions of this one
+NATIVE = "-march=native"  # the library then needs this processor's instructions
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _REMEDY = "set XDG_CACHE_HOME to a folder of yours"
-_SAID = "BIGTRK_SAID_PLAIN"  # by the process that started this one
+_SAID = "BIGTRK_SAID_PLAIN"  # set if the parent process has already warned
 
 
 class Build(NamedTuple):

@@ -57,7 +57,7 @@ def cores_for_this_thread() -> Iterator[None]:
     """
     cores = torch.get_num_threads()
     torch.set_num_threads(cores)
-    torch.get_num_threads()  # now, since a thread takes the number of the process when first asked
+    torch.get_num_threads()  # a thread takes the process's number at its first call
     with ThreadPoolExecutor(1) as other:
         other.submit(torch.set_num_threads, 1).result()
     try:
@@ -106,6 +106,6 @@ class Prefetcher:
                 yield take
         finally:
             begun = [call for call in calls if not call.cancel()]
-            # The thread itself ends what was left unfinished, in a cycle, if it collects garbage.
+            # This may be the thread itself, collecting an unfinished generator: do not wait for it.
             if not threading.current_thread().name.startswith(self._name):
                 wait(begun)

@@ -109,7 +109,7 @@ def run_configured(
     configure_process(ranks)
     if slow := slow_cards():
         warn_once("capability", slow)
-    # This comes before the ranks meet: it says how long they wait; what is wrong is said after.
+    # Configure before the ranks meet, since it sets how long they wait; raise errors after.
     configured = attempted(configured_by)
     if not configured.exception() and configured.result().sampling.method == "none":
         share_heap()
@@ -121,7 +121,7 @@ def run_configured(
         with open_run(prepare(configuration, ranks, resume)) as opened:  # collective
             trainer.train(opened)
     if ranks.is_first:
-        # What draws reports is imported when there is one to make: ranks start without.
+        # Reports are imported only here, so that ranks start faster.
         from bigtrk.reports.model_card import refresh_card
 
         refresh_card(opened.folder)

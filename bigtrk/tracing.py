@@ -7,7 +7,7 @@ from torch.autograd import profiler
 WAITING = "waiting for other ranks"
 _IN = "in "
 
-# The thread that trains enters them, or autograd's while that one waits for it.
+# Only one thread enters ranges at a time: the training's, or autograd's while it waits.
 _entered: list[str] = []
 _moves = 0
 

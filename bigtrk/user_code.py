@@ -116,7 +116,7 @@ def no_exit() -> Iterator[None]:
     try:
         yield
     except SystemExit as end:
-        if end.code == ENDED:  # by SIGTERM, in the meantime
+        if end.code == ENDED:  # SIGTERM ended the process meanwhile
             raise
         said = f"it calls sys.exit({end.code!r}), which would end the program; raise an error there"
         raise RuntimeError(said).with_traceback(end.__traceback__) from None

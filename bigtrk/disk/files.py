@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TextIO
 from bigtrk.errors import InputError, damage_told, disk_reason
 
 MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a million of them
-MAX_DEPTH = 100  # Python reads nesting ten times as deep, of which it cannot write all
+MAX_DEPTH = 100  # Python reads ten times deeper nesting, but cannot write all of that
 
 # The errors of file systems that lack an operation (object stores, CIFS, FAT, WSL).
 _LACKING = {errno.EPERM, errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS}
@@ -77,9 +77,9 @@ def atomic_path(
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise InputError(f"{path}: is a device, pipe or socket; name a file")
-    # Host and process keep two writers of one file (srun tasks) out of each other's way.
+    # Host and process in the name separate two writers of one file (srun tasks).
     temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
-    # A killed process may have left a file, or somebody laid a link; touch follows none.
+    # A killed process may have left a file, or somebody placed a link: touch must not follow it.
     temporary.unlink(missing_ok=True)
     temporary.touch(exist_ok=False)
     try:
@@ -296,7 +296,7 @@ def claim_folder(
         raise InputError(f"{out}: is a file; name a folder")
     with disk_errors():
         out.mkdir(parents=True, exist_ok=True)
-    # What a command that failed at once has left: its record, or a temporary file of another.
+    # Not counted: the record and temporary files that a failed command may have left.
     others = any(path.name != record and not path.name.startswith(".") for path in out.iterdir())
     if not others:
         write_json(out / record, parameters)

@@ -24,11 +24,11 @@ LOCK = "lock"
 ENDED = 0  # in place of a time of start
 BEAT = 5.0  # s between two signs of life
 DEAD = 60.0  # s without one
-# s to watch before an owner is judged dead: a file system that stood still did so for it, too, and
-# on Lustre times are those of clients' clocks.
+# s to watch before an owner counts as dead: while a file system hangs, nobody shows life, and
+# Lustre takes times from the clients' clocks.
 WATCHED = 3 * BEAT
 POLL = 0.5  # s
-SHORT = 0.02  # s: who waits for a lock waits for one that is held for a moment
+SHORT = 0.02  # s between two tries of a patient process: such locks are held only briefly
 
 
 class HeldError(InputError):
@@ -179,7 +179,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
 
     def _beat(self, place: Path) -> None:
         while not self._released.wait(BEAT):
-            with suppress(OSError):  # whoever is about to write finds it out
+            with suppress(OSError):  # `check` notices a lost lock before the next write
                 os.utime(place / self._own.name, follow_symlinks=False)
 
     def __exit__(self, *_: object) -> None:

@@ -32,7 +32,7 @@ _READ_AS: dict[str, set[Any]] = {
     "tag:yaml.org,2002:float": {float},
     "tag:yaml.org,2002:timestamp": set(),
 }
-# Its declared types leave out what it returns of a list.
+# typing's stub of get_origin lacks the return type for lists.
 _origin: Callable[[Any], Any] = get_origin
 _QUOTES = ("'", '"')
 _RESOLVER = yaml.resolver.Resolver()
@@ -56,7 +56,7 @@ def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
         raise
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    except Exception as error:  # a bad value of a known tag raises whatever its class does
+    except Exception as error:  # a bad value of a known tag may raise any error
         said = str(error).replace('"<unicode string>", ', "")
         raise ValueError(" ".join(said.split())) from None
 
@@ -112,7 +112,7 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
         pairs = [(key, _typed(value, types_of_key(types, key.value))) for key, value in node.value]
         return yaml.MappingNode(node.tag, pairs, *marks)
     if isinstance(node, yaml.SequenceNode):
-        # A list of sections that are merged has their types.
+        # A list of sections, which are merged: items have the section's types.
         each = items or types_of_key(types, EACH) or types
         return yaml.SequenceNode(node.tag, [_typed(one, each) for one in node.value], *marks)
     assert isinstance(node, yaml.ScalarNode)

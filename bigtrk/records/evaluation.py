@@ -33,7 +33,7 @@ from bigtrk.records.record import (
 
 EVALUATIONS = "evaluations"
 LONGEST_NAME = 100  # letters: file systems take 255, and a temporary file's name has more
-LOG_AXES = ("pt", "distance", "vertex")  # shown by their logarithms
+LOG_AXES = ("pt", "distance", "vertex")  # on logarithmic axes
 Counts = Annotated[tuple[Count, ...], Field(max_length=MOST)]
 
 

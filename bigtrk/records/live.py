@@ -103,7 +103,7 @@ class RunFollower:
                 f"{self._folder}: holds no {RUN}, so it is not the folder of a training run; name "
                 f"that of a run, such as runs/0001, or of one about to start"
             )
-        # The lock comes before the records: who releases it has written all of them.
+        # The lock is read before the records: an owner writes all of them before releasing it.
         owner, silent = self._lock.owner, self._lock.silence()
         is_held = owner is not None and silent is not None and self._lock.lives() is not False
         if not is_run:
@@ -118,7 +118,7 @@ class RunFollower:
             self._newest.update(scalars(newest))
             if isinstance(newest, StepRecord):
                 self._recent.append(newest)
-        # One that is resumed has records of before, and of its end.
+        # A resumed run still has records from before, among them its earlier end.
         first = record.resumed[-1].step if record.resumed else 0
         if is_held:
             is_trained = bool(self._recent) and self._recent[-1].step >= first

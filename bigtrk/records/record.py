@@ -30,13 +30,13 @@ Number = Annotated[float, AfterValidator(_moderate)]
 # Of a bin: axes show its logarithm.
 Bound = Annotated[float, AfterValidator(_moderate), AfterValidator(_not_tiny)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
-# Seconds, and edges in them: other values are divided by them.
+# Seconds, or edges per second: divisors, so not tiny.
 Measure = Annotated[float, Field(ge=0, le=1e30), AfterValidator(_not_tiny)]
 Place = Annotated[int, Field(ge=0, lt=2**40, strict=True)]  # of a step or an epoch
 Parts = Annotated[int, Field(ge=1, le=4096)]  # sectors of an event
 Ranks = Annotated[int, Field(ge=1, le=2**17)]  # a number of them, or of cores
 Text = Annotated[str, Field(max_length=1000)]
-PathText = Annotated[str, Field(max_length=4096)]  # as long as Linux takes them
+PathText = Annotated[str, Field(max_length=4096)]  # Linux's longest path
 
 
 def some() -> Any:

@@ -22,8 +22,8 @@ from bigtrk.records.record import (
     some,
 )
 
-# What ended a training: its epochs, its time, or `training.best.patience`. One of an imported model
-# took place elsewhere.
+# Why a training ended: its epochs, its time, or `training.best.patience`. An imported model's
+# training took place elsewhere.
 End = Literal["epochs", "minutes", "patience", "imported"]
 Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
 

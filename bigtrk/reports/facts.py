@@ -21,7 +21,7 @@ TIME_SHARES_NOTE = (
     "Imbalance: compute time of the slowest rank over the mean."
 )
 ACTIVITIES = {"compute": "compute", "exchange": "exchange", "reduce": "reduction", "data": "data"}
-UNEVEN = 1.1  # imbalance from which the slowest rank is worth a word
+UNEVEN = 1.1  # imbalance above which the report mentions the slowest rank
 
 
 def engine_name(record: RunRecord) -> str:
@@ -37,7 +37,7 @@ def facts(run: Run) -> dict[str, str]:
     start = settings.get("init_from")
     started = f"; started from {start}" if start else ""
     model = f"{figures.count(record.parameters)} parameters: {own}{started}"
-    if record.ended == "imported":  # what its configuration says of a training are defaults
+    if record.ended == "imported":  # its configuration's training settings are only defaults
         labels = ("model", "trained on", "target", "validated on", "engine", "machine")
         known = {"model": model, "software": software(record), "progress": engine_name(record)}
         return {**dict.fromkeys(labels, figures.DASH), **known}

@@ -48,7 +48,7 @@ def ratio(above: Estimate, below: Estimate) -> Estimate:
 
 def wilson(share: float, n: int) -> tuple[float, float]:
     """Returns Wilson's interval (J. Am. Stat. Assoc. 22 (1927) 209), 1 sigma, of share of n > 0."""
-    share = min(max(share, 0.0), 1.0)  # files may say something else
+    share = min(max(share, 0.0), 1.0)  # files from anywhere may hold other values
     scale = 1 + 1 / n
     centre = (share + 1 / (2 * n)) / scale
     half = math.sqrt(share * (1 - share) / n + 1 / (4 * n * n)) / scale

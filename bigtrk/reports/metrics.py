@@ -68,7 +68,7 @@ def _purity_edges(metrics: MeanEdgeMetrics) -> int | None:
     return max(predicted - true + found, 0)
 
 
-# The edges that each ratio is a share of, on which its binomial interval rests.
+# The denominator of each ratio, for its binomial interval.
 DENOMINATORS: dict[str, Callable[[MeanEdgeMetrics], int | None]] = {
     "efficiency": lambda metrics: metrics.n_target,
     "target_purity": lambda metrics: metrics.n_predicted,

@@ -119,7 +119,7 @@ def _known(run: Run, embeds_hits: bool) -> dict[str, str]:
     for label, names in (("hits", "node_features"), ("edges", "edge_features")):
         found = data.get(names)
         told[f"features of {label}"] = ", ".join(map(str, found)) if isinstance(found, list) else ""
-    if record.ended != "imported":  # by settings that nobody knows
+    if record.ended != "imported":  # whose training settings are unknown
         training, sampling = record.section("training"), record.section("sampling")
         some = {key: training[key] for key in TRAINED_BY if training.get(key) is not None}
         told["training"] = figures.settings(some)

@@ -58,7 +58,7 @@ def write_page(document: Document, path: Path) -> None:
 @cache
 def _template() -> Template:
     def finish(value: Any) -> Any:
-        # Names of files may hold halves of characters, which no encoding knows.
+        # File names may contain lone surrogates, which UTF-8 cannot encode.
         is_text = isinstance(value, str) and not isinstance(value, Markup)
         return printable_lines(value) if is_text else value
 
@@ -177,7 +177,7 @@ def _curve(curve: Curve, colour: str) -> dict[str, Any]:
         trace |= {"mode": "markers", "marker": {**star, "color": colour}}
     if any(len(row) > 2 for row in rows) and curve.style != "dashes":
         ends = [row[2:] or row[1:2] * 2 for row in rows]
-        # An interval that ends at its value may miss it by a rounding.
+        # The end of an interval may lie beyond its value by a rounding error.
         above = [max(0.0, high - at) for at, (_, high) in zip(y, ends, strict=True)]
         below = [max(0.0, at - low) for at, (low, _) in zip(y, ends, strict=True)]
         trace["error_y"] = {"array": above, "arrayminus": below, "thickness": 1.3, "width": 0}

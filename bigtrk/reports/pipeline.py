@@ -48,7 +48,7 @@ AXES_RULE = (
     "production vertex from the beam line; smaller ones count in the first bin."
 )
 
-Shares = dict[str, float | None]  # by the names of SHARES; None where they say nothing
+Shares = dict[str, float | None]  # by the names of SHARES; None if without meaning
 
 
 def pipelines_report(pipelines: Sequence[PipelineFolder]) -> Document:
@@ -164,7 +164,7 @@ def _stage_shares(record: PipelineEvaluationRecord) -> list[tuple[Shares, Shares
         target, false = stage.target_edges, stage.edges - stage.true_edges
         shares = {
             "efficiency": (target, record.stages[0].target_edges),
-            # All edges of the event itself are true.
+            # The event's own edges are all true, so their purity means nothing.
             "purity": (target, target + false if len(left) > 1 else 0),
             "findable": (stage.findable, sum(record.losses.values())),
         }

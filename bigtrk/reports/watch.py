@@ -19,7 +19,7 @@ from bigtrk.reports.document import table_of
 from bigtrk.reports.terminal import drawn
 
 POLL = 1.0  # s
-EVERY = 10.0  # s between two lines of a run that only trains on
+EVERY = 10.0  # s between two lines of a run without news
 SILENT = 3 * BEAT  # s without a sign of life, after which a note says so
 LATE, LEAST_LATE = 10, 30.0  # times a step's seconds, and seconds, until the next is late
 ENDS = {
@@ -123,7 +123,7 @@ class Log:
             told = (f"{name} {text}" for name, text in news.items() if name != "state")
             yield "  ".join([self._label, news["state"], *told])
             self._news, self._said = news, now
-        # Seconds grow, and are no news.
+        # A larger number of seconds is no news.
         noted = [note.partition(" for ")[0] for note in notes(run)]
         if noted != self._noted:
             self._noted = noted

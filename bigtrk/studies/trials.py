@@ -23,7 +23,7 @@ from partition.partitioners import Method
 _STEPS = 6  # of a trial, the first of which is not counted
 # A trial trains on all its events, and to its last epoch.
 _ALL_STEPS = ["data.events=null", "data.validation=0", "training.best={}", "training.minutes=null"]
-_MOST, _ALIKE = 8, 3  # options that are tried, and those of them that differ in sectors alone
+_MOST, _ALIKE = 8, 3  # options to try at most, and those of one candidate with other sectors
 
 
 def try_out(task: Task, given: Given) -> list[Trial]:

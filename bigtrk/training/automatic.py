@@ -30,7 +30,7 @@ from bigtrk.training.settings import Configuration
 # 4 % above the least limit of a control group in which the same ranks trained.
 MEASURED = 0.98
 _THOUSANDTHS = 1000  # of a GiB, as a command line shows memory
-# A data set may have many thousands of events: this many stand for it.
+# The number of events that represent a data set, which may have many thousands.
 _EVENTS = 32
 # The most sectors in which cuts were measured (cost/event_size.py).
 _MOST_SECTORS = 256

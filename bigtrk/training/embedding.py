@@ -34,7 +34,7 @@ _BLOCK = 2**26  # distances that an accelerator holds at once: 256 MiB
 def false_pairs(embedding: Tensor, batch: Batch, pairs: PairSettings, draw: Draw) -> Tensor:
     """Draws pairs of hits [2, K] of different particles: near in embedding [N, D], or random."""
     particle, n_hits = batch.sector.particle_id, len(embedding)
-    # Where weights are not finite, the loss of true pairs is not: the step says so.
+    # If weights are not finite, neither is the loss of true pairs, and the step reports it.
     if n_hits < 2 or particle is None or not embedding.isfinite().all():
         return torch.empty(2, 0, dtype=torch.int64, device=embedding.device)
     generator = draw.generator(batch)
@@ -93,7 +93,7 @@ def pair_loss(
     embedding: Tensor, batch: Batch, counts: Tensor, pairs: PairSettings, draw: Draw
 ) -> Tensor:
     """Returns a batch's scalar loss. embedding [N, D]; counts [2]: true and false pairs, divide."""
-    # True edges that are trained as false (target.other_weight) are not drawn together.
+    # True edges that count as false (target.other_weight) have weight 0 in the first sum.
     weight = batch.truth.weight * batch.truth.label
     near = _squared(embedding, batch.edge_index) * weight
     false = false_pairs(embedding.detach(), batch, pairs, draw)

@@ -118,7 +118,7 @@ class FittingCuts:
         """Lists the cuts of an event: first with one sector per rank, then with several."""
         world = self.cost.world
         if self.apart:
-            # Fewer would be another training, since cut edges are left out.
+            # Fewer sectors would change the training, since cut edges are left out.
             return [[Cut(stored, stored)]]
         layered = self.cost.footprint(cut=False).layered
         if self.configuration.training.routing == "stored":
@@ -155,7 +155,7 @@ def remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts
     named = islice(tried.items(), _NAMED)
     names = [f"{name} ({memory_of_cut(least, cut.parts)})" for name, (least, cut) in named]
     more = len(oversized) - len(names)
-    # Rounded down: less than what an event needs that it is too little for.
+    # Rounded down, so that it shows as less than what the event needs.
     budget = math.floor(100 * cuts.budget / GIB + 1e-6) / 100
     do = "does" if len(oversized) == 1 else "do"
     return (
@@ -180,7 +180,7 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
         )
     if fitting[0] <= size.stored and not cuts.apart:
         return "set training.routing=automatic, which merges sectors"
-    # A folder of sectors is not cut again: its graphs are.
+    # Sectors cannot be cut again, so the command names the folder of graphs.
     folder = shell_word(source.folder.path) if size.stored == 1 else "GRAPHS"
     command = f"python -m partition {folder} SECTORS --parts {fitting[0]}"
     return f"cut them with {command}, and add SECTORS to data.train"

@@ -29,9 +29,9 @@ from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.tracing import place_of
 
-WINDOW = 50  # losses that are remembered
-FEWEST = 10  # losses known before any is judged
-# Losses that hardly vary have next to no MAD: it counts as this fraction of the median at least.
+WINDOW = 50  # the number of last losses that are kept
+FEWEST = 10  # the number of losses known before a step can be a spike
+# The MAD counts as at least this fraction of the median: of nearly equal losses it is almost 0.
 LEAST_SPREAD = 0.02
 MOST_IN_A_ROW = 10
 
@@ -69,7 +69,7 @@ def check_spikes(number: int) -> None:
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-# A terminal sends Ctrl-C to all processes of a launch, and the launcher passes it on to them.
+# Within this time, a second SIGINT may be the same Ctrl-C, passed on by the launcher.
 _PASSED_ON = 1.0  # s
 
 

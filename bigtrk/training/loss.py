@@ -17,7 +17,7 @@ from bigtrk.user_code import load_function, names_code, users_errors
 
 KEY = "training.loss"
 _KIND = "a function that takes edges and gives the loss of each"
-_TERMS = 1024  # of a sum that no threads share
+_TERMS = 1024  # terms of a sum that torch computes in one thread
 
 
 def edge_scale(
@@ -77,7 +77,7 @@ def make_loss(settings: TrainingSettings) -> EdgeLoss:
         try:
             each = _loss_of_each(name, function, edges)
         except InputError as error:
-            # It passed its check before the training, so the other ranks' edges may suit it.
+            # The loss passed check_loss, so it may fail on this rank's edges only.
             raise RankError(f"rank {dist.get_rank()}: {error}") from error
         return summed(each * scale.to(logits.dtype))
 
@@ -169,7 +169,7 @@ def check_loss(name: str, device: torch.device) -> None:
                 f"{logit:.3g} and pt {pt:.3g} GeV; give each edge a finite one, also where pt is "
                 f"NaN (unknown) or the weight is 0"
             )
-    # The losses of two halves, of one edge and of none are those that they have among all.
+    # Two halves, one edge and no edges must get the same losses as among all edges.
     order = torch.randperm(_EDGES, generator=torch.Generator().manual_seed(1)).to(device)
     for some in (order[::2], order[1::2], order[:1], order[:0]):
         columns = {key: column[some] for key, column in vars(edges).items() if key != "counts"}
@@ -241,7 +241,7 @@ def _chosen(batch: Batch, scores: Tensor, negatives: NegativeSettings, draw: Dra
     each = max(int(positive.sum()), 1)
     by_score = negative[scores[negative].argsort(descending=True, stable=True)]
     hard = by_score[: round(negatives.hard * each)]
-    # Drawn by their place among the edges: a score may round otherwise elsewhere.
+    # Drawn by place among the edges, since scores may round differently on other machines.
     others = by_score[len(hard) :].sort().values
     n_easy = min(round(negatives.easy * each), len(others))
     rows = draw.generator(batch).choice(len(others), n_easy, replace=False)

@@ -31,7 +31,7 @@ from bigtrk.training.data.features import check_measured, measure_scales
 from bigtrk.training.run_folder import AVERAGED, DESCRIPTION, WEIGHTS, run_of, weights_of
 from bigtrk.training.settings import Configuration, code_named, warn_of_other_code
 
-STORED_AS = "F32"  # weights, in whatever precision the model computes
+STORED_AS = "F32"  # the dtype of stored weights, whatever precision the model computes in
 
 
 class Description(Settings):
@@ -146,7 +146,7 @@ def check_shapes(
     except InputError:
         if not code_named(configuration):
             raise
-        model = build_model(configuration)  # a class of the user's own that reads values
+        model = build_model(configuration)  # a user's class may read values
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     for name in (*expected, *stored):
         if stored.get(name) != expected.get(name):
@@ -217,7 +217,7 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
 
 
 _FEATURES = ("data.node_features", "data.edge_features")
-# The settings that change how a model is computed, or where its weights come from, and not what.
+# Settings that change how a model is computed or where its weights come from, not the model.
 _OTHERS = ("model.recompute", "model.precision", "model.init_from")
 
 

@@ -204,7 +204,7 @@ def make_parts(job: Job) -> Parts:
         scored = LaidEvents(events.validation, scoring)
         check_host_memory(configuration, ranks, trained)  # collective
         files = spill_edges(model, configuration, ranks, trained, scored)  # collective
-    # Groups of all numbers of ranks that share an event in training or validation.
+    # One group for each number of ranks that share an event in training or validation.
     world = make_world(ranks, num_ranks)  # collective
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     measured = first_scales(configuration, ranks, events, job.resume)  # collective
@@ -333,7 +333,7 @@ def open_run(job: Job) -> Iterator[Run]:
     nothing to resume, a logger does not open, or as `make_parts`.
     """
     stop, found = StopRequest(job.ranks), None
-    # Signals are requests also while it is built: one that ended the process would leave the lock.
+    # Signals are requests from here on: a signal that killed the process would leave the lock.
     with stop.listening(), FolderLock() as lock, ExitStack() as opened:
         if job.resume is not None:
             on_first_rank(hold, lock, job.resume)

@@ -27,7 +27,7 @@ Metric = Literal[
     "log_pt_error",
     "train_loss",
 ]
-# All others are better the larger they are.
+# For all other metrics, larger is better.
 MINIMISED: tuple[Metric, ...] = ("loss", "log_pt_error", "train_loss")
 
 

@@ -208,7 +208,7 @@ def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidE
     cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
     least, most = dict[str, float](), 0.0
     for source, cut in trained.cuts():
-        # As many ranks as a step gives work may train events of this size.
+        # All ranks that a step gives work may train events of this size at once.
         at_work = min(ranks.local_size, per_step * cut.ranks)
         n_bytes = at_work * cost.away_bytes(source.size, *cut)
         least[source.name] = min(n_bytes, least.get(source.name, n_bytes))

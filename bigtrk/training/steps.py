@@ -258,7 +258,7 @@ class ShadowSteps:
         return _n_steps(self.sources[event].record["nodes"], self.shadow.batch_size)
 
 
-# The steps of each epoch, `per_epoch` of them, and the reader of a rank's shares of them.
+# Each has `per_epoch`, `of` (an epoch's steps) and `reader` (reads a rank's share of a step).
 EpochSteps = EventSteps | PartSteps | ShadowSteps
 
 

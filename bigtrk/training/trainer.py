@@ -109,7 +109,7 @@ class StepRunner:
                 losses = self._losses(number, share, denominators, len(events))
                 weight, ranks = self.settings.pt_weight, self.world.ranks.world_size
                 loss = losses[0] + weight * losses[1] if weight else losses[0]
-                self.world.memory.look()  # all that is kept for the backward pass is there
+                self.world.memory.look()  # at the peak: all tensors for the backward pass exist
                 with traced("backward"):
                     self.engine.backward(loss * ranks if ranks > 1 else loss)
             local.append(torch.stack(losses).detach().double())

@@ -119,7 +119,7 @@ def read_series(folder: Path) -> Series:
 def points(series: Series) -> list[Point]:
     """Returns the points of a series, by ascending number of ranks."""
     record, found, predicted = series.record, [], dict[int, float]()
-    with suppress(InputError):  # not every epoch can be counted
+    with suppress(InputError):  # the cost model does not cover every configuration
         machine = machine_of(series.first.record.machine.accelerator or "cpu")
         measured = as_measured(machine, series.first)
         predicted = {n: epoch_seconds(runs[0], measured) for n, runs in series.runs.items()}
@@ -137,7 +137,7 @@ def points(series: Series) -> list[Point]:
         metrics = {
             name: estimate(getattr(one, name, None) for one in last) for name in COLUMNS.values()
         }
-        # Wilson's interval of a ratio of counts is over one run's edges: the runs' mean.
+        # Denominators for Wilson's interval: one run's edges, averaged over the runs.
         edges = {
             name: [n for one in last if one and (n := count(one))]
             for name, count in DENOMINATORS.items()

@@ -98,7 +98,7 @@ def plan_series(
     taken = {**SET_HERE, **({STEP: "use --ranks"} if kind == "weak" else {})}
     path, overrides = launch.split_study("scale", arguments, default, taken)
     if kind == "strong" and not any(item.startswith(f"{STEP}=") for item in overrides):
-        # All ranks take the same steps, and none of them may want for an event.
+        # All numbers of ranks take the same steps, each with an event for every rank.
         training = users_configuration(path, overrides).training
         overrides.append(f"{STEP}={max(training.events_per_step, *worlds)}")
     shared = [f"data.events={events}", f"data.validation={validation}"]
@@ -154,7 +154,7 @@ def run_series(series: ScalingSeries) -> None:
     """
     series.open()
     runs = series.runs()
-    # A rank of each world gets as many cores, as on a cluster: else one rank would have all.
+    # Ranks get equally many cores in all runs, as on a cluster; a single rank would take all.
     cores = series.record.cores_per_rank
     assert cores is not None, "a series on this host"
     for number, run in enumerate(runs, start=1):

@@ -45,7 +45,7 @@ SET_HERE = {
     "training.best.metric": "name it as the metric of the space",
 }
 SAME = ("metric", "space", "sampler", "pruning", "population", "seed", "configuration")
-# Of the settings that a resumed run may change, those that change what it learns.
+# The settings that a resumed run may change and that affect its training.
 CHANGED = ("optimizer.", "training.spike_")
 SCHEDULE = "optimizer.schedule"
 
@@ -252,7 +252,7 @@ def plan_search(
     configuration = users_configuration(path, common)
     known = _held_back(configuration)
     check_recorded(configuration, known)
-    for key, place in space.settings.items():  # a trial that cannot train would show only later
+    for key, place in space.settings.items():  # else a trial would fail only later
         for value in (place.low, place.high) if isinstance(place, Range) else place:
             try:
                 one = load_settings(Configuration, path, [*common, override(key, value)])

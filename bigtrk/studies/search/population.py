@@ -112,7 +112,7 @@ class Members:
         self._search, self._trials = search, range(trials)
         self._every = search.space.population.every
         self._training: set[int] = set()
-        # By round and trial: what was decided, and the value after those that have ended.
+        # By (round, trial): all decisions, and the values of the rounds that have ended.
         self._decided: dict[tuple[int, int], RoundRecord] = {}
         self._ended: dict[tuple[int, int], ValueRecord] = {}
         self._left = [(n, k) for n in range(search.epochs // self._every) for k in self._trials]
@@ -184,7 +184,7 @@ class Members:
         folder, name = self._folder(number, trial), f"{run.folder.name} round {number + 1}"
         while decision.source is not None:
             try:
-                # Before the run is looked at: until then its state is that of the round before.
+                # Before `follow` reads the run, whose state is still that of the round before.
                 take_over(run.folder, self._folder(number - 1, decision.source), folder)
                 break
             except HeldError:  # by a training that an earlier searcher started

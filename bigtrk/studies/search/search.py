@@ -175,14 +175,14 @@ def _open_study(search: Search) -> "Study":
             load_if_exists=True,
         )
         drawn = len(study.get_trials(deepcopy=False))
-    except Exception as error:  # whatever a storage raises of a file that it did not write
+    except Exception as error:  # the storage may raise anything for a foreign file
         raise InputError(
             f"{path}: cannot be read by Optuna ({type(error).__name__}: {reason(error)}); "
             f"restore it, or choose another --out"
         ) from error
     if has_folders and not drawn:
         raise lost
-    # A sampler that began with the same seed again would draw what was drawn.
+    # With the same seed again, the sampler would repeat its draws.
     seed = int(np.random.SeedSequence([space.seed, drawn]).generate_state(1)[0])
     samplers = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
     study.sampler = samplers[space.sampler](seed=seed)

@@ -115,7 +115,7 @@ class TrialRun:
         InputError if the run's record or lock is damaged, or the disk refuses.
         """
         while True:
-            # A rank outlives a launcher that was killed until it has saved.
+            # After its launcher was killed, a rank goes on until it has saved.
             if not self._is_launched() and self._watch.lives() is False:
                 if self.to_stop or self.has_ended() or self._has_failed():
                     return

@@ -94,7 +94,7 @@ def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
         try:
             return read(last_good(run))
         except InputError:
-            # A checkpoint that a living run has removed is no damage.
+            # The running training may have removed this checkpoint: try the next.
             if _folders(run / CHECKPOINTS)[-1:] == newest:
                 raise
 
@@ -134,7 +134,7 @@ def make_temporary(root: Path, name: str) -> None:
     """Makes the temporary folder for checkpoint `name`, and removes those left by a crash."""
     _check_links(root)
     with disk_errors():
-        # Parents are not made: a run's folder that has vanished is not begun anew.
+        # No `parents=True`: a run's folder that was removed must not come back.
         root.mkdir(exist_ok=True)
         for old in root.glob(".step-*.tmp"):
             shutil.rmtree(old, ignore_errors=True)
@@ -251,7 +251,7 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
     warn_of_other_code(run, configuration)
     found = on_first_rank(take_last_good, run)
     checkpoint = found.checkpoint
-    # One that was killed after its last step has no model yet: it has that to write.
+    # A run that was killed after its last step still has to write its model.
     if read_run_record(run).ended is not None:
         _check_not_done(configuration, run, checkpoint.progress)
     check_shapes(configuration, str(run / RUN), checkpoint.shapes, str(found.folder))

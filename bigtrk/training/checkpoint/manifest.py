@@ -71,7 +71,7 @@ class EpochTotals:
             steps=self.steps + 1,
             events=self.events + record.events,
             edges=self.edges + record.edges,
-            # Weighting by events lets a short last step count for what it holds.
+            # Weighted by events, so that a last step with fewer events counts less.
             loss=self.loss + record.loss * record.events,
         )
 

@@ -335,7 +335,7 @@ class BatchMaker:
         source = sources[assignment.event]
         if self._files is None:
             sectors = source.read_several(assignment.held, assignment.parts)
-        else:  # with no more than one sector on its way to the files: a name would keep it
+        else:  # one sector in memory at a time: a name for it would keep it there
             read = partial(source.read, parts=assignment.parts)
             sectors = [self._files.moved(read(part)) for part in assignment.held]
         if assignment.parts == 1:

@@ -74,8 +74,8 @@ def check_measured(where: str, data: DataSettings, measured: MeasuredScales) -> 
                 )
 
 
-# Sums of parts round otherwise than a sum of all, by 1e-16 of it: without the digits that this
-# reaches, scales are the same to the last bit.
+# A sum of parts rounds differently from a sum of all values, by 1e-16. Scales are rounded to
+# this number of digits, so that they are the same to the last bit for any cuts and ranks.
 _DIGITS = 9
 
 

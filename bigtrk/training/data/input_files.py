@@ -15,7 +15,7 @@ from torch import Tensor
 from bigtrk.disk.local_files import UnnamedFile, UnnamedFiles, padded
 
 Item = TypeVar("Item")
-# Smaller tensors stay in memory: the blocks of edges that pass through it take more.
+# Smaller tensors stay in memory, where blocks of edges need more space anyway.
 _LEAST_BYTES = 2**21
 _WRITTEN_BYTES = 2**24  # at a time
 
@@ -56,7 +56,7 @@ class InputFiles:
             file = self._files.take(size)
             for memory, start in zip(memories.values(), starts, strict=True):
                 _write(memory, file, start)
-            # Private: what is written to a tensor stays in this process.
+            # A private mapping: writing to a tensor changes neither the file nor other processes.
             pages = mmap.mmap(file.handle, size, access=mmap.ACCESS_COPY)
         self._files.take_back_after(pages, file)
         mapped = torch.frombuffer(pages, dtype=torch.uint8).untyped_storage()

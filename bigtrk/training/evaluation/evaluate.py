@@ -169,7 +169,7 @@ def evaluate_run(
         shown = follow(micro_steps, len(micro_steps), "evaluate")
         return shown if ranks.is_first else micro_steps
 
-    # Only the model's memory asks for sectors: the graph itself fits the host.
+    # Sectors save the model's memory only; the whole graph fits in the host's.
     scored = score_events(evaluated.model, maker, sources, router, follow_all, whole=True)
     mine = [_evaluated(event, configuration.training, loss, options) for event in scored]
     gathered = [event for events in gather_items(mine) for event in events]

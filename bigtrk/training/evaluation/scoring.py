@@ -72,7 +72,7 @@ def score_events(
         columns = [_columns(*one) for one in zip(share.batches, predicted, strict=True)]
         edges = stitched(sectors, columns, n_ranks, world.groups)
         name, has_pt = sectors[0].event, share.batches[0].truth.pt is not None
-        # The model's inputs are as large as the graph, and so are its sectors.
+        # Free memory: the model's inputs are as large as the graph, and so are the sectors.
         del share, predicted, columns
         joined = _joined(sectors, n_ranks, world.groups) if whole else None
         del sectors
@@ -103,7 +103,7 @@ def _joined(sectors: list[Sector], n_ranks: int, groups: Groups) -> Sector | Non
         return merge(sectors, part=0, parts=1)
     gathered: list[Any] | None = [None] * n_ranks if sectors[0].part == 0 else None
     with waiting():
-        # They are sent, not read again: a rank that alone fails to read would leave others waiting.
+        # Sectors are sent, not read again: a rank that failed to read would leave others waiting.
         dist.gather_object(sectors, gathered, group=groups[n_ranks], group_dst=0)
     if gathered is None:
         return None
@@ -206,5 +206,5 @@ def validate(
     scored = score_events(model, maker, sources, router)
     mine = [measure(event, settings, loss) for event in scored]
     events = [event for events in gather_items(mine) for event in events]
-    # They are sorted, so that the sum does not depend on which rank had which event.
+    # Events are sorted, so that the sum does not depend on which rank had which event.
     return summary(sorted(events, key=lambda event: event.event))

@@ -81,7 +81,7 @@ class EpochLines:
     def show(self, record: EpochRecord) -> None:
         """Prints the line of an epoch, if it is due."""
         self._epochs += 1
-        if record.batch_seconds is not None:  # else all its steps were trained before
+        if record.batch_seconds is not None:  # else no step is from this job
             self._timed += 1
         self._trained += record.seconds
         if not self._ranks.is_first or not (self._is_due(record.epoch + 1) or console.is_terminal):

@@ -44,7 +44,7 @@ def open_logger(name: str, folder: Path) -> Iterator[Logger]:
             f"run.loggers: {name} {what}; the training goes on, and metrics.jsonl has every record",
         )
 
-    def log_all() -> None:  # in one thread: MLflow knows a thread's own runs alone
+    def log_all() -> None:  # in one thread: MLflow's runs are each thread's own
         try:
             with LOGGERS[name](folder) as log:
                 opened.set_result(None)

@@ -264,7 +264,7 @@ def profiled(folder: Path, ranks: Ranks, n_steps: int) -> Iterator[Callable[[], 
     def write(recorded: profile) -> None:
         path = folder / f"trace-rank{ranks.rank}.json.gz"
         with TemporaryDirectory() as private:
-            # torch compresses what is named so, and follows a link of that name in a shared folder.
+            # torch compresses a file with this ending; it would follow a link of this name.
             compressed = Path(private) / "trace.gz"
             recorded.export_chrome_trace(str(compressed))
             write_atomically(path, lambda temporary: shutil.copyfile(compressed, temporary))
