@@ -1,4 +1,4 @@
-"""Labelled edge graphs in the HEPTrkX npz layout, imported and exported.
+"""Imports and exports labelled graphs in the HEPTrkX npz layout.
 
 X [N, 3] float: r / 1000 mm, phi / pi, z / 1000 mm. y [E]: 1 true, 0 fake. Sparse incidence
 matrices [N, E]: edge Ro_cols[i] starts at node Ro_rows[i], edge Ri_cols[i] ends at node
@@ -47,10 +47,10 @@ def import_heptrkx_folder(
 ) -> dict[str, Any]:
     """Imports all npz graphs of `source` (a folder or one npz file) to `out`; returns the manifest.
 
-    phi_sections: number of sections in phi into which each event was cut; None: events are taken as
-    whole, unless a file's name says that it is a section. prefix: comes before the names of files
-    in those of graphs. Raises InputError if there are none, one is a section and phi_sections is
-    None, or one is damaged; those imported before it stay.
+    phi_sections: number of sections in phi into which each event was cut; None: files hold whole
+    events, unless a file's name says that it is a section. prefix: starts the names of graphs,
+    before the file's name. Raises InputError if there are no graphs, one is a section and
+    phi_sections is None, or one is damaged; those imported before it stay.
     """
     files = [source] if source.is_file() else _graph_files(source)
     if not files:
@@ -73,7 +73,7 @@ def import_heptrkx_folder(
 
 
 def _graph_files(folder: Path) -> list[Path]:
-    """Lists a folder's npz files, without those that hold no array of a graph; warns of these."""
+    """Lists a folder's npz files that hold a graph; warns of the others."""
     files = sorted(folder.glob("*.npz"), key=lambda file: by_numbers(file.stem))
     graphs = [file for file in files if _is_graph(file)]
     others = [file.name for file in files if file not in {*graphs, *map(_id_file, graphs)}]
@@ -87,7 +87,7 @@ def _graph_files(folder: Path) -> list[Path]:
 
 
 def _is_graph(file: Path) -> bool:
-    """True if a file has an array of a graph, or cannot be read, which read_heptrkx refuses."""
+    """True if a file has an array of a graph, or is unreadable (read_heptrkx then refuses it)."""
     try:
         with ZipFile(file) as archive:
             return any(f"{key}.npy" in archive.namelist() for key in KEYS)
@@ -107,8 +107,8 @@ def _task(file: Path, phi_sections: int | None) -> GraphToMake:
 
 
 def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
-    """Reads one graph, named after its file. Hit ids are those of NAME_ID.npz next to it, if that
-    fits, else None; particles are not known.
+    """Reads one graph, named after its file. Hit ids come from NAME_ID.npz next to it, if that
+    fits, else they are None; particles are not known.
 
     phi_sections: number of sections in phi; None: one, with a warning if the edges suggest several.
 
@@ -137,8 +137,8 @@ def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
 
 
 def _warn_of_section(phi: Floats, edges: Ints, file: Path) -> None:
-    """Warns if no edge [2, E] crosses phi = pi, though hits lie on both sides of it: phi [N], in
-    units of pi.
+    """Warns if hits lie on both sides of phi = pi, but no edge [2, E] crosses it, as in a section
+    of an event. phi [N], in units of pi.
     """
     step = np.abs(np.diff(phi[edges], axis=0))
     around = len(phi) and phi.min() < -0.9 and phi.max() > 0.9
@@ -151,8 +151,8 @@ def _warn_of_section(phi: Floats, edges: Ints, file: Path) -> None:
 
 
 def _hit_ids(file: Path, n_nodes: int) -> torch.Tensor | None:
-    """Returns the ids in a file next to a graph; None if there is no such file, or, with a warning,
-    if they do not fit.
+    """Returns the hit ids in `file`, next to a graph, [N]; None if there is no such file or, with a
+    warning, if its ids do not fit.
     """
     if not file.exists():
         return None
@@ -205,7 +205,7 @@ def _check(arrays: Arrays, file: Path) -> None:
 
 
 def _edge_ends(arrays: Arrays, matrix: str, file: Path) -> Ints:
-    """Returns the node of each edge [E] in the incidence matrix "Ri" or "Ro"."""
+    """Returns the end node of each edge, [E], from the incidence matrix "Ri" or "Ro"."""
     nodes, edges = (arrays[f"{matrix}_{axis}"].astype(np.int64) for axis in ("rows", "cols"))
     n_nodes, n_edges = len(arrays["X"]), len(arrays["y"])
     if ((nodes < 0) | (nodes >= n_nodes)).any():

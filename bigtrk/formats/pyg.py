@@ -1,4 +1,4 @@
-"""Files of PyTorch Geometric's `Data`, one graph each, imported; nothing in them is run."""
+"""Imports files of PyTorch Geometric's `Data`, one graph each, without running their code."""
 
 import hashlib
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ def import_pyg_folder(
 ) -> dict[str, Any]:
     """Imports all files of Data in `source` (a folder or one file) to `out`; returns the manifest.
 
-    node_features, edge_features: as of `read_pyg`. prefix: comes before the names of files in those
-    of graphs. Raises InputError if there are none, two would make the same event, or one cannot be
-    read; those imported before it stay.
+    node_features, edge_features: as in `read_pyg`. prefix: starts the names of graphs, before the
+    file's name. Raises InputError if there are no files, two would make the same event, or one
+    cannot be read; those imported before it stay.
     """
     files = [source] if source.is_file() else _files(source)
     if not files:

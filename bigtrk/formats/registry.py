@@ -1,7 +1,7 @@
-"""Other software's graphs, models and tracks: all that is read and written, behind one registry.
+"""Registry of the graph, model and track formats of other software that bigtrk reads and writes.
 
-A format is one file or folder, and a line here for each of its functions (docs/adding/format.md).
-Functions are named by text and imported when called, as `--help` should not wait for torch.
+A format is one file or folder with a line here for each of its functions (docs/adding/format.md).
+Functions are named by text and imported when called, so `--help` does not wait for torch.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ PtUnit = Literal["mev", "gev"]  # of particles' pT in a file
 
 @dataclass(frozen=True)
 class Format:
-    """A function `module:name` of a format.
+    """A format's function, named `module:name`, as a command calls it.
 
     help: text of its command. takes: its options on the command line; needs: those it requires.
     """
@@ -31,7 +31,7 @@ class Format:
         return self.takes + self.needs
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Imports and calls the function."""
+        """Imports the function, calls it and returns its result."""
         return resolve_name(self.function)(*arguments, **options)
 
 
@@ -89,8 +89,8 @@ TRACK_WRITERS = {
 def options_of(
     formats: Mapping[str, Format], name: str, flag: str, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the options among `given` that were set; `flag` chose the format `name`. InputError
-    if the format takes no such option, or an option that it needs is missing.
+    """Returns the options in `given` that were set, for format `name`, which `flag` chose.
+    InputError if the format takes no such option, or lacks one that it needs.
     """
     chosen = formats.get(name)
     takes = () if chosen is None else chosen.options

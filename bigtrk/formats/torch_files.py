@@ -1,4 +1,4 @@
-"""Files of torch.save, read without running what they say.
+"""Reads files of torch.save without running the code that their pickles may contain.
 
 Such a file is a zip archive of tensors and of a pickle, which is a program that may call anything.
 Here the pickle can name only tensors and containers. An object of a class that is known to come
@@ -48,7 +48,7 @@ _STORAGES = {
 
 
 class ForeignObject:
-    """An object of a class that is not loaded: its pickled `state`, and, if it is a kind of
+    """Stands for an object whose class is not loaded: its pickled `state` and, if it is a kind of
     dictionary, its `items`.
     """
 
@@ -79,7 +79,7 @@ def _naming_damage(file: Path, remedy: str) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class TorchReader:
-    """Reads files of torch.save of one kind.
+    """Reads files of torch.save of one kind without running their code.
 
     held: prefixes of the classes whose objects are kept as ForeignObject. without, again: remedies
     in messages, for a file with other objects, and for a file of another kind.
@@ -90,9 +90,8 @@ class TorchReader:
     again: str
 
     def read(self, file: Path) -> Any:
-        """Reads the content of a file, which gzip may have packed; tensors are read as `Described`.
-        Raises InputError if it is damaged, is no file of torch.save, or its pickle names anything
-        else.
+        """Returns the content of a file, which may be gzipped; its tensors are `Described`. Raises
+        InputError if it is damaged, is no file of torch.save, or its pickle names anything else.
         """
         check_file(file)
         with _naming_damage(file, self.again):
@@ -110,8 +109,8 @@ class TorchReader:
             return self._in_archive(file, ZipFile(io.BytesIO(content)))
 
     def columns(self, file: Path) -> dict[str, Any]:
-        """Reads a Data of PyTorch Geometric, or a DataBatch of one graph: its columns by name,
-        tensors as saved, and other values. InputError as in `read`, or if it is not one graph.
+        """Reads PyG's Data, or a DataBatch of one graph: columns by name, tensors as saved and
+        other values. InputError as in `read`, or if it is not one graph.
         """
         store = _state(_state(self.read(file)).get("_store"))
         columns = store.get("_mapping")
@@ -122,8 +121,8 @@ class TorchReader:
         return self.made(file, columns)
 
     def made(self, file: Path, columns: dict[str, Any]) -> dict[str, Any]:
-        """Makes tensors of the values that are `Described`, also within tables, and returns all
-        columns. InputError if a tensor has no size, or is larger than its values in the file.
+        """Returns all columns with `Described` values, also those in tables, made into tensors.
+        InputError if a tensor's size is impossible, or larger than its values in the file.
         """
         with _naming_damage(file, self.again):
             return {
@@ -157,14 +156,14 @@ def _made(value: Any) -> Any:
 
 
 def _state(thing: Any) -> dict[Any, Any]:
-    """Returns what a foreign object was to be built from; nothing of other things."""
+    """Returns a foreign object's pickled state if it is a dictionary; {} for anything else."""
     state = thing.state if isinstance(thing, ForeignObject) else None
     return state if isinstance(state, dict) else {}
 
 
 def _check_numbers(description: bytes) -> None:
-    """Refuses a pickle that numbers an object beyond those it has: a table of all numbers up to
-    there would be made for it.
+    """Raises ValueError if a pickle numbers an object higher than the objects it has: unpickling
+    would allocate a table up to this number.
     """
     for count, (opcode, argument, _) in enumerate(pickletools.genops(description)):
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > count:
@@ -172,7 +171,7 @@ def _check_numbers(description: bytes) -> None:
 
 
 class _Storage:
-    """The values of tensors [their number], which a pickle cannot change."""
+    """The values of tensors, [number of values], which a pickle cannot change."""
 
     __slots__ = ("values",)
 
@@ -181,7 +180,7 @@ class _Storage:
 
 
 class Described:
-    """A tensor's description in a pickle. torch's own classes might run code from the pickle."""
+    """A pickled description of a tensor; torch's own classes could run code from the pickle."""
 
     __slots__ = ("offset", "size", "storage", "stride")
 
@@ -189,7 +188,7 @@ class Described:
         self.storage, self.offset, self.size, self.stride = storage, offset, size, stride
 
     def tensor(self) -> Tensor:
-        """Makes the tensor; ValueError where its size is none, or larger than its values."""
+        """Makes the tensor; ValueError if its size is impossible, or larger than its values."""
         size, stride, counts = self.size, self.stride, [self.offset, *self.size, *self.stride]
         if len(size) != len(stride) or not all(type(one) is int and one >= 0 for one in counts):
             raise ValueError("a tensor has an impossible size")
@@ -202,7 +201,7 @@ class Described:
 
 
 class _Describe:
-    """Describes tensors, in place of torch's function. A pickle could change a class, not this."""
+    """Makes a Described in place of torch's tensor. A pickle could change a class, not this."""
 
     __slots__ = ()
 
@@ -211,7 +210,7 @@ class _Describe:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads a pickle of torch.save. Of all that it may name only tensors are made."""
+    """Unpickles a file of torch.save; of all objects that it may name, only tensors are made."""
 
     def __init__(
         self, reader: TorchReader, file: Path, archive: ZipFile, folder: str, description: bytes
@@ -221,7 +220,7 @@ class _Unpickler(pickle.Unpickler):
         self._storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        """Gives what stands for a name in the pickle; nothing is imported."""
+        """Returns the stand-in for a class that the pickle names, or raises; imports nothing."""
         place = f"{module}.{name}"
         if place == _TENSOR:
             return _Describe()
@@ -237,7 +236,7 @@ class _Unpickler(pickle.Unpickler):
         )
 
     def persistent_load(self, pid: Any) -> _Storage:
-        """Gives the values of tensors."""
+        """Returns the storage that holds a tensor's values, read once from the archive."""
         _, dtype, key, *_ = pid
         if not isinstance(dtype, torch.dtype) or not isinstance(key, str):
             raise ValueError("a tensor has no values of a known type")

@@ -1,4 +1,4 @@
-"""Tracks and scored graphs as other tools read them: lists of hits, ACTS's CSV, ColliderML's task.
+"""Writes tracks and scored graphs for other tools: lists of hits, ACTS's CSV, ColliderML's task.
 
 The columns of CSV files are those of ACTS's CsvProtoTrackWriter and CsvGnnGraphReader (2026-08).
 Hits keep their ids; ACTS means positions, from 0, among an event's measurements or space points.
@@ -42,10 +42,10 @@ SCHEMA = pa.schema(
 
 
 def write_track_lists(tracks: Path, out: Path) -> None:
-    """Writes a parquet file of event_id, track_id and hit_ids, atomically and event by event. Hits
-    are in the order in which `tracks` lists them; hits in no track are left out.
+    """Writes a Parquet file with event_id, track_id and hit_ids of each track, atomically, event by
+    event. A track's hits keep the order of `tracks`; hits in no track are left out.
 
-    tracks: as of `open_tracks`. Raises InputError if there are none, or they are damaged, or `out`
+    tracks: as in `open_tracks`. Raises InputError if there are none, or they are damaged, or `out`
     does not end with .parquet; nothing is written.
     """
     check_output_name(out, ".parquet")
@@ -63,10 +63,10 @@ def write_track_lists(tracks: Path, out: Path) -> None:
 
 
 def write_prototracks(tracks: Path, out: Path, events: Path) -> list[Path]:
-    """Writes `out`/event<id>-prototracks.csv of each event with tracks, each atomically: trackId
+    """Writes `out`/event<id>-prototracks.csv for each event with tracks, each atomically: trackId
     (from 0 on), measurementId (the hit's id) and x, y, z (mm). Returns the paths.
 
-    tracks: as of `open_tracks`. events: the folder or zip archive with the hits' positions. Raises
+    tracks: as in `open_tracks`. events: the folder or zip archive with the hits' positions. Raises
     InputError if files are damaged, or tracks are of an event or of hits that `events` lacks; those
     written before stay.
     """
@@ -88,8 +88,8 @@ def write_prototracks(tracks: Path, out: Path, events: Path) -> list[Path]:
 
 
 def write_gnn_graphs(graphs: Path, out: Path, scorer: Callable[[EventGraph], Tensor]) -> list[Path]:
-    """Writes `out`/event<id>-gnn-graph.csv of each graph, each atomically; returns the paths. A row
-    is an edge: the ids of its two hits (edge0, edge1) and its score in [0, 1] (weight). Raises
+    """Writes `out`/event<id>-gnn-graph.csv for each graph, each atomically; returns the paths. A
+    row is an edge: the ids of its two hits (edge0, edge1) and its score in [0, 1] (weight). Raises
     InputError if the folder or a graph cannot be read, a graph has no ids of its hits, or its name
     has no number; those written before stay.
     """
@@ -108,8 +108,8 @@ def write_gnn_graphs(graphs: Path, out: Path, scorer: Callable[[EventGraph], Ten
 
 @dataclass
 class Submitted:
-    """Counts of a submission, as `--json` prints them. hits: its rows. left_out: events that have
-    no tracks, so that the submission leaves them out.
+    """Counts of a submission, as `--json` prints them. hits: its rows. left_out: events without
+    tracks, which the submission leaves out.
     """
 
     events: int = 0
@@ -125,8 +125,8 @@ class Submitted:
 
 
 def check_submission_name(out: Path) -> Path:
-    """Returns the name of a submission to write. InputError if it is a folder's name, or one by
-    which the file would not be recognised as a submission.
+    """Returns `out`, checked as a submission's file. InputError if it is a folder, or a name by
+    which the file would be read as one event's tracks.
     """
     if TRACKS_FILE.fullmatch(out.name):
         raise InputError(
@@ -137,10 +137,10 @@ def check_submission_name(out: Path) -> Path:
 
 
 def submit_tracks(tracks: Path, events: Path, out: Path, majority: bool = False) -> Submitted:
-    """Writes, atomically, a row for each hit of the events that have tracks; for a hit in no track
-    it has NO_TRACK. tracks: as of `open_tracks`. majority: also writes the particle that made most
-    of each track, by the truth of `events`. Raises InputError if files are damaged, tracks are of
-    an event or of hits that `events` lacks, or the truth is needed and missing; nothing is written.
+    """Writes a submission, atomically: a row for each hit of the events with tracks, with NO_TRACK
+    for a hit in no track. tracks: as in `open_tracks`. majority: also writes the particle that made
+    most of each track, by the truth of `events`. Raises InputError if files are damaged, tracks are
+    of an event or hits that `events` lacks, or a needed truth is missing; nothing is written.
     """
     source = open_tracks(tracks)
     names = events_by_number(source, events)
@@ -153,7 +153,7 @@ def submit_tracks(tracks: Path, events: Path, out: Path, majority: bool = False)
 def _rows(
     source: TrackSource, names: dict[int, str], events: Path, majority: bool, made: Submitted
 ) -> Iterator[SubmittedEvent]:
-    """Yields events in ascending order, and counts them in `made`."""
+    """Yields the rows of each event with tracks, ascending by number, and counts them in `made`."""
     by_place = format_of(events) == EventFormat.COLLIDERML
     for number in follow(source.events, len(source.events), "submit"):
         event = read_event(events, names[number], with_truth=majority)

@@ -39,7 +39,7 @@ Factor = Annotated[float, Field(ge=1e-9, le=1e9)]
 
 
 def _without(prefix: str) -> Any:
-    """Removes the prefix that names have with acorn's `variable_with_prefix`."""
+    """Returns a validator that removes acorn's `variable_with_prefix` prefix from names."""
 
     def plain(names: Any) -> Any:
         if not isinstance(names, list):
@@ -50,7 +50,7 @@ def _without(prefix: str) -> Any:
 
 
 class HyperParameters(BaseModel):
-    """The settings that decide what an InteractionGNN2 computes; acorn has others, of its training.
+    """The settings that decide what an InteractionGNN2 computes; acorn has others, for training.
 
     node_scales: the divisor of each of node_features. acorn requires the settings that have no
     default here.
@@ -83,7 +83,7 @@ class HyperParameters(BaseModel):
 
     @model_validator(mode="after")
     def _is_ours(self) -> Self:
-        """Refuses what the Interaction GNN here does not compute."""
+        """Raises ValueError if bigtrk's Interaction GNN cannot compute what the settings say."""
         if problem := next(self._problems(), None):
             raise ValueError(problem)
         return self
@@ -138,7 +138,7 @@ class HyperParameters(BaseModel):
                 )
 
     def scales(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Returns the divisors of the features of nodes and of edges, by name, in the model's
+        """Returns the divisors of node features and of edge features, by name, in the model's
         order; 1 for an unscaled column. acorn computes edge features from scaled nodes.
         """
         nodes = dict(zip(self.node_features, self.node_scales, strict=True))
@@ -147,8 +147,8 @@ class HyperParameters(BaseModel):
         return nodes, {name: edges[name] for name in self.edge_features}
 
     def content(self) -> dict[str, Any]:
-        """Returns the settings as a checkpoint holds them, with the prefixes that acorn's newer
-        files of graphs have.
+        """Returns the settings for a checkpoint; features have the prefixes of acorn's newer
+        graphs.
         """
         return {
             **self.model_dump(),
@@ -160,7 +160,7 @@ class HyperParameters(BaseModel):
         }
 
     def model_settings(self) -> InteractionGNNConfig:
-        """Returns the settings of the same model here."""
+        """Returns bigtrk's settings of the same model."""
         return InteractionGNNConfig(
             hidden=self.hidden,
             layers=self.n_graph_iters,
@@ -172,7 +172,7 @@ class HyperParameters(BaseModel):
 
 
 def of_model(config: InteractionGNNConfig, edge_features: list[str]) -> HyperParameters:
-    """Returns acorn's settings of a model that reads ACORN_NODE_FEATURES, by the field's scales."""
+    """Returns acorn's settings of a bigtrk model that reads ACORN_NODE_FEATURES in ACORN_SCALES."""
     return HyperParameters(
         node_features=list(ACORN_NODE_FEATURES),
         node_scales=list(ACORN_SCALES),
@@ -210,9 +210,9 @@ _LIGHTNING = "2.2.0"
 
 
 def read_checkpoint(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Reads a model's settings, as acorn's YAML names them, and its weights by name; runs nothing
-    in the checkpoint. Raises InputError if it is missing, damaged, no checkpoint of Lightning,
-    contains code, or a weight is not finite.
+    """Reads a checkpoint's model settings, named as in acorn's YAML, and weights by name, without
+    running code in the file. Raises InputError if it is missing, damaged, no checkpoint of
+    Lightning, contains code, or a weight is not finite.
     """
     content = _READER.read(file)
     settings, weights = (_part(file, content, key) for key in ("hyper_parameters", "state_dict"))
@@ -234,8 +234,8 @@ def _part(file: Path, content: Any, key: str) -> dict[str, Any]:
 
 
 def write_checkpoint(file: Path, settings: HyperParameters, weights: dict[str, Tensor]) -> None:
-    """Writes a checkpoint from which acorn loads the model, whole or not at all. It holds no state
-    of an optimizer, so acorn cannot continue a training from it.
+    """Writes a checkpoint that acorn loads the model from, atomically. It holds no optimizer state,
+    so acorn cannot continue a training from it.
     """
     content = {
         "epoch": 0,

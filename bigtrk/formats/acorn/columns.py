@@ -1,4 +1,4 @@
-"""The columns of acorn's graphs: read from its files, and kept with an imported graph.
+"""Reads the columns of acorn's graphs from its files, and keeps them with imported graphs.
 
 acorn's newer names (`variable_with_prefix: true`) begin with the kind of the rows: hit_x [N],
 edge_y [E], track_particle_pt [T], of true edges. Its older ones do not: x, y, pt.
@@ -62,8 +62,8 @@ _PLAIN_KEYS = (int, float, str)
 
 @dataclass(frozen=True)
 class AcornColumns:
-    """The columns of one graph. tensors: as they were saved, by acorn's newer names. plain: its
-    other values, such as config and event_id.
+    """The columns of one graph. tensors: as saved, by acorn's newer names. plain: other values,
+    such as config and event_id.
     """
 
     file: Path
@@ -71,20 +71,20 @@ class AcornColumns:
     plain: dict[str, Any]
 
     def column(self, name: str, rows: int, of: str) -> Tensor | None:
-        """Returns the column `name` [rows], None where the file has none. of: what the rows are."""
+        """Returns the column `name` [rows]; None if absent. of: noun for the rows, in messages."""
         found = self.tensors.get(name)
         if found is not None and found.shape != (rows,):
             raise self.bad(name, f"has shape {list(found.shape)} for {rows} {of}", "correct it")
         return found
 
     def needed(self, name: str, where: str) -> Tensor:
-        """Returns the tensor `name`. where: the remedy, if the file has none."""
+        """Returns the tensor `name`; InputError without it, with the remedy `where`."""
         if name not in self.tensors:
             raise InputError(f"{self.file}: has no {_both(name)}; {where}")
         return self.tensors[name]
 
     def bad(self, name: str, problem: str, remedy: str) -> InputError:
-        """Returns the error that names the file, the column and the remedy."""
+        """Returns an InputError that names the file, column and remedy."""
         return InputError(f"{self.file}: {_both(name)} {problem}; {remedy}")
 
 
@@ -110,8 +110,8 @@ def read_acorn_columns(file: Path) -> AcornColumns:
 
 
 def _in_newer_names(file: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Renames columns. Of a result that is there under both names with other values, as where acorn
-    has scored a graph again, neither is kept.
+    """Renames columns to acorn's newer names. If a result is saved under both names with different
+    values, as when acorn scores a graph again, both are dropped.
     """
     newer = {name: NEWER.get(name, name) for name in tensors}
     if is_older(tensors) and "y" in tensors and tensors["y"].is_floating_point():
@@ -132,12 +132,12 @@ def _in_newer_names(file: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]
 
 
 def is_older(names: Iterable[str]) -> bool:
-    """True if hits are named by the older scheme alone."""
+    """True if the columns of hits have only acorn's older names."""
     return not any(name.startswith(HITS) and name != "hit_id" for name in names)
 
 
 def _check_sizes(file: Path, tensors: dict[str, Tensor]) -> None:
-    """Refuses a graph of older names, which acorn tells apart by length, where lengths agree."""
+    """Raises InputError if lengths, which acorn's older names rely on, do not identify columns."""
     edges = tensors.get("edge_index", torch.empty(2, 0)).shape[-1]
     hits = tensors.get("hit_id", tensors.get(f"{HITS}z", torch.empty(0))).numel()
     true = tensors.get("track_edges", torch.empty(2, 0)).shape[-1]
@@ -150,7 +150,7 @@ def _check_sizes(file: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _plain(value: Any, budget: Iterator[int]) -> Any:
-    """Returns a value without its classes, as texts, numbers, lists and dictionaries."""
+    """Converts a value to plain texts, numbers, lists and dictionaries, without its classes."""
     next(budget)
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -167,7 +167,7 @@ def _plain(value: Any, budget: Iterator[int]) -> Any:
 
 
 def _both(name: str) -> str:
-    """Returns both names of a column."""
+    """Returns a column's newer name, and its older one if it has one, for messages."""
     return f"{name} ({OLDER[name]})" if name in OLDER else one_line(name)
 
 
@@ -182,22 +182,22 @@ _IN_GRAPH = ("edge_index", *(EDGES + name for name in EDGE_COLUMNS))
 
 @dataclass(frozen=True)
 class AcornSource:
-    """The columns that acorn had of a graph. turned [E] bool: edges whose ends were exchanged."""
+    """The columns that a graph had in acorn. turned [E] bool: edges that bigtrk reversed."""
 
     tensors: dict[str, Tensor]
     turned: Tensor
     plain: dict[str, Any]
 
     def columns(self, graph: EventGraph) -> dict[str, Any]:
-        """Returns acorn's columns of the graph by their newer names. Its edges have the order and
-        the directions that they had in acorn.
+        """Returns acorn's columns of the graph by their newer names; its edges have the order and
+        directions that they had in acorn.
         """
         edges = torch.where(self.turned, graph.edge_index.flip(0), graph.edge_index)
         truth = {} if graph.y is None else {f"{EDGES}y": graph.y}
         return {"config": [], **self.plain, "edge_index": edges, **truth, **self.tensors}
 
     def section(self) -> Section:
-        """Returns the section with acorn's columns that the graph does not store itself."""
+        """Returns a file section of acorn's columns that the graph itself does not store."""
         text = yaml.safe_dump(self.plain, sort_keys=False).encode()
         plain = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         section = {_TURNED: self.turned, _PLAIN: plain}
@@ -212,8 +212,8 @@ class AcornSource:
 
 
 def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
-    """Returns the section of a graph after only the edges keep [E] bool are left. Columns of which
-    only the length shows that they belong to edges are left out.
+    """Returns the section of acorn's columns after a filter that keeps the edges `keep` [E] bool.
+    Columns that only their length shows to be of edges are dropped.
     """
     source = read_source(opened)
     assert source is not None
@@ -232,7 +232,7 @@ def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
 
 
 def read_source(opened: SectionFile) -> AcornSource | None:
-    """Reads acorn's own columns from a graph's file; None if acorn did not make the graph."""
+    """Reads acorn's own columns from a graph's file; None if the graph is not from acorn."""
     if SECTION not in opened.digests:
         return None
     content = opened.read(SECTION)

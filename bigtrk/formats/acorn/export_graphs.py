@@ -1,4 +1,4 @@
-"""Graphs handed to acorn, with the scores of a model or for its own trainings.
+"""Exports graphs to acorn, with the scores of a model or for acorn's own trainings.
 
 Shapes: N hits, E edges, T true edges.
 """
@@ -38,11 +38,11 @@ from bigtrk.tracks.files import event_number
 
 
 def own_columns(graph: EventGraph) -> dict[str, Any]:
-    """Returns acorn's columns, in mm, rad and GeV, of a graph that is not from acorn.
+    """Returns acorn's columns, in mm, rad and GeV, for a graph that was not imported from acorn.
 
-    True edges are all pairs of consecutive hits of a particle, in the graph or not. That takes the
-    hits' modules, which tell layers apart; without them only true edges in the graph are known.
-    InputError if the graph lacks its hits' ids, truth, particles or positions.
+    True edges are all pairs of consecutive hits of a particle, in the graph or not. Finding them
+    takes the hits' modules, which tell layers apart; without modules, only true edges in the graph
+    are known. InputError if the graph lacks its hits' ids, truth, particles or positions.
     """
     needed = ("hit_id", "y", "particle_id", "particles")
     if lacking := [name for name in needed if getattr(graph, name) is None]:
@@ -98,8 +98,8 @@ def _hit_columns(graph: EventGraph) -> dict[str, Tensor]:
 
 
 def _edge_of(true: Ints, graph: EventGraph) -> Ints:
-    """Returns the edge of the graph that each true edge is [T], -1 where it has none; the last
-    where an edge is repeated, as acorn counts.
+    """Returns the graph's edge for each true edge, [T]: an index, -1 if the graph lacks it, the
+    last one if the edge is repeated, as acorn counts.
     """
     source, destination = graph.edge_index.numpy()
     key, wanted = source * graph.n_nodes + destination, true[0] * graph.n_nodes + true[1]
@@ -110,7 +110,7 @@ def _edge_of(true: Ints, graph: EventGraph) -> Ints:
 
 
 def _particle_columns(table: ParticleTable, particle: Tensor) -> dict[str, Tensor]:
-    """Returns the known values of the particle of each true edge [T]."""
+    """Returns acorn's columns of particles for each true edge, [T] each; NaN or -1 if unknown."""
     row = table.rows_of(particle)
 
     def known(column: Tensor) -> Tensor:  # of a particle that is not listed, in row -1, nothing
@@ -134,12 +134,11 @@ Scorer = Callable[[EventGraph], Tensor]  # scores in [0, 1] of a graph's edges [
 
 
 def export_acorn_folder(graphs: Path, out: Path, scorer: Scorer | None = None) -> list[Path]:
-    """Writes each graph of folder `graphs` to folder `out` as acorn reads it, a .pyg file each;
-    returns their paths. Graphs from acorn go to sub-folders of the same names as they came from.
+    """Writes each graph in `graphs` to `out` as a .pyg file for acorn; returns the paths. Graphs
+    that came from acorn go to sub-folders named like the ones they came from.
 
-    scorer: gives the edges' scores; without one the graphs are for acorn's own trainings. Raises
-    InputError if `out` is there already, or a graph lacks what acorn asks for; nothing is written
-    then.
+    scorer: computes the edges' scores; None: graphs for acorn's own trainings. Raises InputError if
+    `out` exists, or a graph lacks what acorn needs; then nothing is written.
     """
     folder = GraphFolder(graphs)
     paths = []
@@ -155,13 +154,13 @@ def export_acorn_folder(graphs: Path, out: Path, scorer: Scorer | None = None) -
 def acorn_data(
     graph: EventGraph, source: AcornSource | None = None, scorer: Scorer | None = None
 ) -> "Data":
-    """Returns a graph as acorn has it. Each column has its newer and its older name, for one tensor
-    in memory and on disk: so acorn reads it with variable_with_prefix true or false, and so do
-    versions of acorn that know the older names alone.
+    """Converts a graph to acorn's Data. Each column has its newer and its older name, for one
+    tensor in memory and on disk: so acorn reads it with variable_with_prefix true or false, and so
+    do versions of acorn that know only the older names.
 
-    source: of a graph from acorn; gives back its columns and edges, in the order that they had.
-    Raises InputError if the graph lacks what acorn asks for, its name has no number, or its scores
-    are not finite or not one of each edge.
+    source: for a graph from acorn, its former columns and edge order, which are restored. Raises
+    InputError if the graph lacks what acorn needs, its name has no number, or its scores are not
+    finite or not one per edge.
     """
     from torch_geometric.data import Data
 
@@ -187,14 +186,14 @@ def acorn_data(
 
 
 def _innermost(event_id: Any) -> str:
-    """Returns the text of an event's id, which DataLoaders nest in lists; "" of none."""
+    """Returns an event id as text, out of the lists that DataLoaders nest it in; "" if none."""
     while isinstance(event_id, list) and event_id:
         event_id = event_id[0]
     return str(event_id) if isinstance(event_id, str | int) else ""
 
 
 def _place(folder: GraphFolder, event: str) -> Path:
-    """Returns the sub-folder that an event came from."""
+    """Returns the sub-folder of acorn's data that an event was imported from."""
     place = PurePosixPath(str(folder.record(event).get(FOLDER, "")))
     if place.is_absolute() or ".." in place.parts or not str(place).isprintable():
         raise InputError(f"{folder.path}: acorn's folder of {event} is damaged; import it again")

@@ -1,4 +1,4 @@
-"""Graphs that acorn saved, imported with all that is needed to hand them back to it.
+"""Imports graphs that acorn saved, with all that an export back to acorn needs.
 
 acorn stores the particles of true edges, not of hits. Shapes: N hits, E edges, T true edges, P
 particles.
@@ -50,8 +50,8 @@ _EVENT = re.compile(r"(?:.*_)?(event\d{1,18})(?:-graph)?")
 
 
 def _files(source: Path) -> dict[str, Path]:
-    """Returns files by event, below a folder or the one that is named. The event of
-    PREFIX_event000001000-graph.pyg.gz is event000001000.
+    """Maps events to their .pyg or .pyg.gz files, found below folder `source`, or the one file.
+    PREFIX_event000001000-graph.pyg.gz is the file of event000001000.
     """
     files = [source]
     if not source.is_file():
@@ -79,8 +79,8 @@ MOST_HITS = 2**31 - 1
 
 
 def _particles_of_hits(columns: AcornColumns, n_hits: int) -> Tensor | None:
-    """Returns the particle of each hit [N] int64, that of a true edge at it, else noise; None where
-    the file knows no true edges or not whose they are.
+    """Returns the particle of each hit, [N] int64: the particle of a true edge at the hit, else
+    noise. None if the file has no true edges, or no particles of theirs.
     """
     for name in (TRUE_EDGES_OF, PARTICLE):
         if name not in columns.tensors:
@@ -100,8 +100,8 @@ def _particles_of_hits(columns: AcornColumns, n_hits: int) -> Tensor | None:
 def _particle_table(
     columns: AcornColumns, particle_id: Tensor, pt_unit: PtUnit | None
 ) -> ParticleTable:
-    """Tabulates the particles that have a true edge, ascending by id. Values that the file lacks
-    are NaN, except numbers of hits, which are counted. particle_id [N]: of hits.
+    """Makes the table of particles that have a true edge, ascending by id. Values that the file
+    lacks are NaN, except numbers of hits, which are counted. particle_id [N]: of hits.
     """
     ids, first = np.unique(columns.tensors[PARTICLE].numpy(), return_index=True)
     ids, first = ids[ids != NOISE].astype(np.int64), first[ids != NOISE]
@@ -145,13 +145,13 @@ def _particle_table(
 
 
 def reader_of(columns: AcornColumns) -> str:
-    """Returns the data reader that made a file, as its config names it; "" where it does not."""
+    """Returns the name of the data reader that made a file, from its config; "" if unknown."""
     models = _models(columns.plain.get("config"))
     return next((model for model in models if model.startswith(tuple(_UNITS))), "")
 
 
 def _models(config: Any) -> Iterator[str]:
-    """Yields the names of the stages' models, in order; DataLoaders nest a config in lists."""
+    """Yields the names of a config's models, stage by stage; DataLoaders nest configs in lists."""
     if isinstance(config, dict) and isinstance(config.get("model"), str):
         yield config["model"]
     elif isinstance(config, list):
@@ -168,7 +168,7 @@ _STRIP_END_CAPS = (2, 6)
 
 
 def _hit_features(columns: AcornColumns) -> dict[str, Floats]:
-    """Returns the features of hits, each [N]: r, phi, z (mm, rad), eta and what else is known."""
+    """Returns the features of hits, each [N]: r, phi, z (mm, rad), eta and others in the file."""
     n_hits = columns.needed(f"{HITS}z", _READ_HITS).numel()
     known = {
         name.removeprefix(HITS): tensor.double().numpy()
@@ -195,7 +195,7 @@ def _hit_features(columns: AcornColumns) -> dict[str, Floats]:
 
 
 def _as_acorn_reads(features: dict[str, Floats], columns: AcornColumns) -> dict[str, Floats]:
-    """Replaces the clusters of hits in strip end caps by the hits, as acorn's model does."""
+    """Replaces cluster features of hits in strip end caps by the hits' own, as acorn does."""
     region = columns.column(f"{HITS}region", len(features["r"]), "hits")
     if region is None:
         return features
@@ -208,7 +208,7 @@ def _as_acorn_reads(features: dict[str, Floats], columns: AcornColumns) -> dict[
 
 
 def _integers(columns: AcornColumns, name: str, n_hits: int) -> Tensor | None:
-    """Returns a column of hits [N] int64, None where the file has none of integers."""
+    """Returns a column of hits as int64 [N]; None if the file lacks it or it holds no integers."""
     column = columns.column(HITS + name, n_hits, "hits")
     return None if column is None or column.is_floating_point() else column.to(torch.int64)
 
@@ -219,12 +219,12 @@ _ALIKE = ("hit_id", f"{HITS}module_id", PARTICLE)
 def import_acorn_folder(
     source: Path, out: Path, pt_unit: PtUnit | None = None, prefix: str = ""
 ) -> dict[str, Any]:
-    """Imports all of acorn's graphs in `source` (a stage's folder with its sub-folders, or one
-    file) to `out`; returns the manifest.
+    """Imports all acorn graphs in `source` (a stage's folder with its sub-folders, or one file) to
+    `out`; returns the manifest.
 
-    pt_unit: of the particles' pT, if the files do not name the reader that made them. prefix: comes
-    before the events' names in the names of graphs. Raises InputError if there are none, two are of
-    one event, or one cannot be read; those imported before it stay.
+    pt_unit: of the particles' pT, if the files do not name the reader that made them. prefix:
+    starts the names of graphs. Raises InputError if there are no graphs, two are of one event, or
+    one cannot be read; those imported before it stay.
     """
     files = _files(source)
     parameters = {"from": "acorn", "pt_unit": pt_unit}
@@ -247,15 +247,14 @@ def _task(event: str, file: Path, folder: str, pt_unit: PtUnit | None) -> GraphT
 
 
 def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> MadeWithMore:
-    """Reads the graph of event `name` in a .pyg or .pyg.gz file of acorn, its quality by its truth,
-    and the section that an export to acorn needs.
+    """Reads event `name` from acorn's .pyg or .pyg.gz file: its graph, its quality by the file's
+    truth, and the section that an export to acorn needs.
 
     Edges keep their order; if the source of an edge has the larger r2 + z2, the edge is reversed,
     as acorn does where directions matter. Edge features are computed, since those in a file may be
-    scaled. Node features are all columns of floats of hits except x and y. Hit ids of TrackML,
-    which acorn counts from 0, are TrackML's again. Raises InputError if the file is damaged, or a
-    column is missing, misshapen or out of range; the message names the column and what to do in
-    acorn.
+    scaled. Node features are all float columns of hits except x and y. TrackML's hit ids, which
+    acorn counts from 0, are restored. Raises InputError if the file is damaged, or a column is
+    missing, misshapen or out of range; the message names the column and what to do in acorn.
     """
     columns = read_acorn_columns(file)
     # Trainings that read a column refuse numbers beyond float32 and NaN in it.
@@ -266,8 +265,8 @@ def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> MadeWith
 
 
 def _origin(columns: AcornColumns, name: str) -> str:
-    """Returns the SHA-256 over what the files of an event have alike in all of acorn's stages,
-    whatever edges and scores a stage adds: floats lose digits as stages scale them and back.
+    """Returns an event's SHA-256 over the integer columns that its files share in all of acorn's
+    stages, whatever edges and scores they add. Floats lose digits as stages scale them and back.
     """
     sha = hashlib.sha256(name.encode())
     for column in _ALIKE:
@@ -279,7 +278,7 @@ def _origin(columns: AcornColumns, name: str) -> str:
 
 
 def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[EventGraph, Tensor]:
-    """Returns the graph, and which of its edges were turned [E] bool."""
+    """Makes a graph from acorn's columns; also returns which edges were reversed, [E] bool."""
     hits = _hit_features(columns)
     n_hits = len(hits["r"])
     columns.needed(
@@ -313,7 +312,7 @@ def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[Ev
 
 
 def _quality(graph: EventGraph, columns: AcornColumns) -> dict[str, Any]:
-    """Returns counts and quality of a graph by acorn's true edges, as `bigtrk build` has them."""
+    """Returns a graph's counts and quality by acorn's true edges, as `bigtrk build` does."""
     if graph.y is None or graph.particles is None:
         return as_it_is(graph)[1]
     edges = columns.tensors[TRUE_EDGES_OF].sort(dim=0)[0].unique(dim=1)
@@ -323,7 +322,7 @@ def _quality(graph: EventGraph, columns: AcornColumns) -> dict[str, Any]:
 
 
 def _pairs(columns: AcornColumns, name: str, n_hits: int) -> Ints:
-    """Returns edges, or true edges, as the file has them [2, E]."""
+    """Returns column `name` of edges or true edges, checked: [2, E]."""
     pairs = columns.tensors[name]
     if pairs.dtype is not torch.int64 or pairs.dim() != 2 or len(pairs) != 2:
         kind = f"is {pairs.dtype} {list(pairs.shape)}, not int64 [2, edges]"
@@ -338,7 +337,7 @@ def _pairs(columns: AcornColumns, name: str, n_hits: int) -> Ints:
 
 
 def _labels(columns: AcornColumns, n_edges: int) -> Tensor | None:
-    """Returns whether each edge is true [E] bool, None where the file does not say."""
+    """Returns each edge's label, [E] bool; None if the file has no labels."""
     labels = columns.column(f"{EDGES}y", n_edges, "edges")
     if labels is None:
         return None

@@ -1,8 +1,8 @@
-"""Interaction GNNs of acorn imported as runs, and bigtrk's own exported to acorn.
+"""Imports acorn's Interaction GNNs as runs, and exports bigtrk's own to acorn.
 
-Before a model reads a column, acorn and bigtrk divide it by a scale, each by another one. If its
-values are not known beforehand, bigtrk also subtracts a mean. The first layer, W x + b, is changed
-for the columns that the other gives it, so a model's results stay the same.
+acorn and bigtrk divide each column by a scale before a model reads it, but by different ones. If a
+feature's values are not known beforehand, bigtrk also subtracts a mean. So the first layer, W x +
+b, is adapted to the columns of the other program, and a model's results stay the same.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from bigtrk.training.settings import Configuration, DataSettings
 
 
 def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> None:
-    """Copies acorn's parameters, by their names in its `state_dict`, into `model`.
+    """Copies acorn's parameters, named as in its `state_dict`, into `model`.
 
     The last layer's node network is ignored, since nothing reads its result. A pT head, which acorn
     does not have, keeps its weights.
@@ -58,8 +58,8 @@ def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> No
 
 
 def acorn_names(config: InteractionGNNConfig) -> dict[str, str | None]:
-    """Returns bigtrk's name of each of acorn's parameters; None in the last layer's node network.
-    acorn's modules are Sequentials of linear, LayerNorm, activation: every third has parameters.
+    """Maps acorn's parameter names to bigtrk's; to None in the last layer's node network. acorn's
+    modules are Sequentials of linear, LayerNorm, activation: every third has parameters.
     """
     networks: dict[str, str | None] = {
         "node_encoder": "node_encoder.mlp",
@@ -86,8 +86,8 @@ def acorn_names(config: InteractionGNNConfig) -> dict[str, str | None]:
 
 
 def acorn_weights(state: Mapping[str, Tensor], config: InteractionGNNConfig) -> dict[str, Tensor]:
-    """Returns bigtrk's weights `state` by acorn's names. The last layer's node network, which
-    bigtrk does not have and nothing reads, is zeros; a pT head is left out.
+    """Renames bigtrk's weights `state` as acorn does. The last layer's node network, which bigtrk
+    does not have and nothing reads, is filled with zeros; a pT head is left out.
     """
     parts = (2 if config.in_out else 1) + (2 if config.concatenate else 1)
     made = {}
@@ -99,9 +99,9 @@ def acorn_weights(state: Mapping[str, Tensor], config: InteractionGNNConfig) -> 
 
 
 def import_model(file: Path, out: Path) -> StoredModel:
-    """Makes a run of acorn's checkpoint `file`, in a new folder `out`; returns its model. Raises
-    InputError if the checkpoint cannot be read, its model has no counterpart here, `out` holds
-    something already, or the disk refuses; then nothing is written.
+    """Makes a run from acorn's checkpoint `file` in a new folder `out`; returns its model. Raises
+    InputError if the checkpoint cannot be read, bigtrk has no such model, `out` holds something
+    already, or the disk refuses; then nothing is written.
     """
     stored = read_model(file)
     configuration = stored.configuration
@@ -121,8 +121,8 @@ def import_model(file: Path, out: Path) -> StoredModel:
 
 
 def read_model(file: Path) -> StoredModel:
-    """Reads the model of acorn's checkpoint `file`. With bigtrk's features it gives the results of
-    acorn's model with acorn's features. InputError as of import_model.
+    """Reads the model in acorn's checkpoint `file`. Given bigtrk's features, it computes what
+    acorn's model computes from acorn's features. InputError as in `import_model`.
     """
     known, weights = read_checkpoint(file)
     try:
@@ -160,10 +160,10 @@ def _model(file: Path, settings: HyperParameters, weights: Mapping[str, Tensor])
 
 
 def export_model(run: Path, out: Path) -> list[str]:
-    """Writes the model that `run` ended with to `out`, a checkpoint of acorn's InteractionGNN2;
-    returns in words what was written. A head for pT, which acorn does not have, is left out. Raises
-    InputError if the run has no model, or one that acorn cannot hold, `out` is there already, or
-    the disk refuses.
+    """Writes the final model of `run` to `out`, as a checkpoint of acorn's InteractionGNN2; returns
+    a sentence that says what was written. A pT head, which acorn lacks, is left out. Raises
+    InputError if the run has no model, or one that acorn cannot hold, `out` exists, or the disk
+    refuses.
     """
     if out.exists() or out.is_symlink():
         raise InputError(f"{out}: exists already; name another file")

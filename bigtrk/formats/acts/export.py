@@ -1,4 +1,4 @@
-"""A folder of models that ACTS's GNN plugin loads, with a README.md that says how."""
+"""Writes a folder of models for ACTS's GNN plugin, with a README.md that explains their use."""
 
 import re
 import warnings
@@ -28,9 +28,9 @@ OPSET = 17  # the first that has LayerNormalization, which ONNX Runtime computes
 
 
 def write_torchscript(form: Form, path: Path) -> None:
-    """Writes a file that `torch::jit::load` reads.
+    """Writes the model as TorchScript, which `torch::jit::load` reads.
 
-    It is compiled from the code: a trace would sum on the device on which it was traced. Debugging
+    It is compiled from the code, since a trace would sum on the device of the trace. Debugging
     records, which contain paths of this machine, are dropped.
     """
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -44,7 +44,7 @@ def write_torchscript(form: Form, path: Path) -> None:
 
 
 def write_onnx(form: Form, path: Path) -> None:
-    """Writes a file of standard operators, for any number of nodes and edges.
+    """Writes the model as ONNX of standard operators, for any number of nodes and edges.
 
     torch's other exporter gives the same logits, but takes 2 to 10 s for a model instead of 0.2 s.
     """
@@ -75,12 +75,12 @@ TITLE = "# Models for ACTS, exported by bigtrk\n"
 
 
 def written_scale(scale: float) -> str:
-    """Writes a scale as ACTS's examples do, in which pi has ten digits."""
+    """Returns a scale as text in the style of ACTS's examples, where pi has ten digits."""
     return repr(float(f"{scale:.10g}"))
 
 
 def readme(stages: Sequence[Stage]) -> str:
-    """Writes the text for models that are exported together, and the Python that adds them."""
+    """Returns the README's text for models exported together, with the Python that adds them."""
     text = files("bigtrk.formats.acts").joinpath("models.md").read_text("utf-8")
     environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     embedding = next((stage for stage in stages if isinstance(stage.model, Embedding)), None)
@@ -109,7 +109,7 @@ _MODEL_FILE = re.compile(r"\w+\.(onnx|pt)")
 
 
 def check_out(out: Path) -> None:
-    """Checks that ONNX can be written to `out`, which holds nothing or an earlier export."""
+    """Raises InputError if onnx is missing, or `out` holds anything but an earlier export."""
     if find_spec("onnx") is None:
         raise InputError("onnx is not installed; pip install 'bigtrk[onnx]'")
     if not unlinked(out).exists():
@@ -125,16 +125,16 @@ def check_out(out: Path) -> None:
 
 
 def export_run(run: Path, out: Path, trained: Callable[..., Sequence[Stage]]) -> list[str]:
-    """Writes the trained model of a run, or those of all stages of a pipeline, to folder `out` in
-    files that ACTS loads; returns the names of the files. trained: `stages_of` (bigtrk/pipeline).
-    Raises InputError if `run` has no model that ACTS can load, or `out` holds something else.
+    """Exports the model of a run, or of each stage of a pipeline, to folder `out` in files that
+    ACTS loads; returns the files' names. trained: `stages_of` (bigtrk/pipeline). Raises InputError
+    if `run` has no model that ACTS can load, or `out` holds something else.
     """
     return export_stages(trained(run, check_exportable), out)
 
 
 def export_stages(stages: Sequence[Stage], out: Path) -> list[str]:
     """Writes each form of each stage's model as ONNX and TorchScript, and README.md, to folder
-    `out`, all or nothing; returns the names of the files.
+    `out`, all or nothing; returns the files' names.
     """
     check_out(out)
     with whole_folder(out) as folder:

@@ -1,7 +1,7 @@
-"""The classical baseline: ACTS's seeds, combinatorial Kalman filter and ambiguity resolution.
+"""The classical baseline: ACTS's seeding, combinatorial Kalman filter and ambiguity resolution.
 
-Any events of TrackML's detector serve, whatever made them: hits are put on ACTS's modules by their
-positions. Source: Acts' Examples/Scripts/Python/ckf_tracks.py for the order of the steps.
+It takes any events of TrackML's detector, whatever made them, since it assigns hits to ACTS's
+modules by position. Source: Acts' Examples/Scripts/Python/ckf_tracks.py for the order of steps.
 """
 
 import math
@@ -43,7 +43,7 @@ MOST = 1e6  # of any setting: ACTS takes no larger ones everywhere
 
 
 class Seeding(Settings):
-    """Triplets of hits in the pixels."""
+    """Settings of the seeds: triplets of hits in the pixels."""
 
     pt_min: float = Field(gt=0, le=MOST)
     """smallest pT of a particle that is looked for [GeV]"""
@@ -66,7 +66,7 @@ class Seeding(Settings):
 
 
 class Finding(Settings):
-    """The combinatorial Kalman filter, and the cuts on its tracks."""
+    """Settings of the combinatorial Kalman filter, and the cuts on its tracks."""
 
     chi2_measurement: float = Field(gt=0, le=MOST)
     """a hit of larger chi2 is an outlier"""
@@ -87,7 +87,7 @@ class Finding(Settings):
 
 
 class Ambiguity(Settings):
-    """The greedy choice among tracks that share hits."""
+    """Settings of the greedy choice among tracks that share hits."""
 
     shared_hits_max: int = Field(ge=0, le=MOST)
     """most hits that a track may share"""
@@ -96,7 +96,7 @@ class Ambiguity(Settings):
 
 
 class ChainSettings(Settings):
-    """ACTS's chain from hits to tracks."""
+    """Settings of ACTS's chain from hits to tracks."""
 
     seeding: Seeding
     finding: Finding
@@ -104,7 +104,7 @@ class ChainSettings(Settings):
 
 
 def chain_settings(arguments: Sequence[str]) -> ChainSettings:
-    """Returns the settings of a YAML file, the shipped one without, changed by KEY=VALUE."""
+    """Reads settings from a YAML file in `arguments`, or the shipped one, and KEY=VALUE changes."""
     files = [Path(word) for word in arguments if "=" not in word]
     if len(files) > 1:
         raise InputError(f"{files[1]}: is a second file of settings; give only one")
@@ -113,7 +113,7 @@ def chain_settings(arguments: Sequence[str]) -> ChainSettings:
 
 
 def _seeding_steps(detector: GenericDetector, settings: ChainSettings) -> list[Any]:
-    """Returns the steps that make seeds of the pixels' hits, and estimate their parameters."""
+    """Returns the ACTS algorithms that make seeds from hits in the pixels, with parameters."""
     acts, seeding = detector.acts, settings.seeding
     examples, quiet = acts.examples, acts.logging.Level.ERROR
     layers = [
@@ -161,8 +161,8 @@ def _seeding_steps(detector: GenericDetector, settings: ChainSettings) -> list[A
 def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
     """Returns the track of each hit of an event, NO_TRACK where it is in none: [N].
 
-    A hit that tracks share goes to the longest; if several are, to the one with the smallest chi2
-    per degree of freedom. InputError without ACTS, or if the event is not of TrackML's detector.
+    A shared hit goes to its longest track; of equally long ones, to that of the smallest chi2 per
+    degree of freedom. InputError without ACTS, or if the event is not of TrackML's detector.
     """
     acts, detector = load_acts(), generic_detector()
     examples, quiet = acts.examples, acts.logging.Level.ERROR
@@ -221,10 +221,10 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
 
 
 def baseline_folder(events: Path, out: Path, settings: ChainSettings) -> dict[str, Any]:
-    """Finds the tracks of each event of a folder or zip archive, and writes them to `out`. Tracks
-    there, of the same hits by the same settings, are kept. Returns the number of tracks and the
-    seconds of each other event. Raises InputError as `find_tracks`, or if an event cannot be read,
-    or `out` holds something else.
+    """Finds the tracks of each event in a folder or zip archive, and writes them to `out`. Tracks
+    that `out` has of the same hits by the same settings are kept. Returns the number of tracks and
+    the seconds of each newly done event. Raises InputError as `find_tracks`, or if an event cannot
+    be read, or `out` holds something else.
     """
     names = find_events(events)
     for name in names:

@@ -1,4 +1,4 @@
-"""ACTS's Kalman fit of tracks that anyone found: parameters at the beam line, with covariance.
+"""Fits tracks of any origin by ACTS's Kalman filter: parameters at the beam line, with covariance.
 
 Parameters are ACTS's bound ones at the perigee of the origin: d0 and z0 (mm), phi and theta (rad),
 q/p (1/GeV). Shapes: N hits, T tracks.
@@ -60,7 +60,7 @@ class FittedTracks:
     outliers: Int64
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Returns them as columns of a table: cov_d0_d0, cov_d0_z0, ... hold the upper half."""
+        """Returns the columns of a table of fits; cov_d0_d0, cov_d0_z0, ...: upper triangle."""
         upper = combinations_with_replacement(enumerate(PARAMETERS), 2)
         counts = ("ndf", "measurements", "holes", "outliers")
         return {
@@ -73,8 +73,8 @@ class FittedTracks:
         }
 
     def acts_columns(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Returns the tracks that converged in the columns that ACTS's CsvTrackParameterReader
-        reads: qop in 1/GeV, angles in rad.
+        """Returns the converged fits in the columns that ACTS's CsvTrackParameterReader reads: qop
+        in 1/GeV, angles in rad.
         """
         found: dict[str, np.ndarray[Any, Any]] = {
             "trackId": self.track_id,
@@ -86,14 +86,14 @@ class FittedTracks:
         return {name: values[self.converged] for name, values in found.items()}
 
     def passing(self, chi2_max: float | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Marks the tracks that converged with at most `chi2_max` per degree of freedom, [T]."""
+        """Marks the converged fits of at most `chi2_max` per degree of freedom, [T]; None: all."""
         if chi2_max is None:
             return self.converged
         return self.converged & (self.chi2 <= chi2_max * np.maximum(self.ndf, 1))
 
 
 def _fitting_steps(detector: GenericDetector, hits: Sequence[Sequence[int]]) -> list[Any]:
-    """Returns the steps that fit the tracks of measurements by ACTS's Kalman filter."""
+    """Returns the ACTS algorithms that fit tracks (lists of measurements) by Kalman filter."""
     acts = detector.acts
     examples, quiet = acts.examples, acts.logging.Level.FATAL
     everywhere = [acts.GeometryIdentifier(volume=volume) for volume in PITCHES]
@@ -178,7 +178,7 @@ def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
 
 
 def _laid_out(ids: Int64, row: Int64, fitted: dict[str, Any]) -> FittedTracks:
-    """Puts what ACTS fitted at the rows of its tracks."""
+    """Makes FittedTracks of all tracks `ids` from ACTS's fits; row: each fit's index in `ids`."""
 
     def spread(values: np.ndarray[Any, Any], empty: float, kind: type) -> np.ndarray[Any, Any]:
         found = np.full((len(ids), *values.shape[1:]), empty, kind)
@@ -201,7 +201,7 @@ def _laid_out(ids: Int64, row: Int64, fitted: dict[str, Any]) -> FittedTracks:
 @dataclass(frozen=True)
 class FitCounts:
     """Counts over all events, as `--json` prints them. tracks: all; converged: fits that converged;
-    kept: of these, fits within the cut on chi2.
+    kept: converged fits within the cut on chi2.
     """
 
     events: int
@@ -218,8 +218,8 @@ class FitCounts:
 def fit_folder(
     tracks: Path, events: Path, out: Path, chi2_max: float | None = None, csv: bool = False
 ) -> FitCounts:
-    """Fits the tracks of each event of `tracks` (see `open_tracks`), and writes them to `out`: fits
-    as EVENT-parameters.parquet, each atomically, and tracks; with `chi2_max`, only the tracks whose
+    """Fits the tracks in `tracks` (see `open_tracks`), event by event; writes to `out` the fits, as
+    EVENT-parameters.parquet, each atomically, and tracks; with `chi2_max`, only the tracks whose
     chi2 per degree of freedom is at most this. csv: also writes ACTS's table of parameters. Raises
     InputError as `fit_tracks`, or if tracks are of an event or of hits that `events` lacks.
     """

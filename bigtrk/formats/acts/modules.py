@@ -1,8 +1,8 @@
-"""Trained models, and the forms in which ACTS calls them for inference, in plain operations.
+"""Trained models rewritten in plain operations, in the forms in which ACTS calls them.
 
-bigtrk's models compute in functions of its own, in buffers and in chunks, which ONNX and
-TorchScript do not know. These modules have the weights of such a model, and compute in float32
-whatever its precision. TorchScript compiles them, so all that they compute with is in attributes.
+bigtrk's models compute with own functions, buffers and chunks, which ONNX and TorchScript do not
+know. These modules copy the weights of such a model, and compute in float32 whatever its precision.
+TorchScript compiles them, so all values that they compute with are attributes.
 
 Shapes: N nodes, E edges, F columns of x (R, phi, Z and eta first, each over its scale), F and G
 node and edge features (of order one), H = hidden, D dimensions of an embedding.
@@ -43,8 +43,8 @@ EDGE_SCALES = {
 
 class NodeColumns(NamedTuple):
     """The columns of x [N, F] that an exported model reads: R, phi, Z and eta, and others that its
-    features need. scales: the divisor of each column, in the order of x. shifts: if the mean of a
-    feature was measured, what is subtracted from its scaled column.
+    features need. scales: the divisor of each column, in the order of x. shifts: by feature with a
+    measured mean, the number subtracted from its scaled column.
     """
 
     scales: dict[str, float]
@@ -54,8 +54,8 @@ class NodeColumns(NamedTuple):
 @dataclass(frozen=True)
 class Stage:
     """A trained model. name: of its files. data: the settings of its features; measured: the scales
-    of those that have none in `SCALES`. cut: the least score of an edge that is kept; radius: hits
-    closer than this in the embedding are joined; both None if they do not apply, or are not known.
+    of features that `SCALES` lacks. cut: the least score of an edge that is kept; radius: hits
+    closer than this in the embedding are joined; None if it does not apply, or is not known.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Stage:
 
     @cached_property
     def columns(self) -> NodeColumns:
-        """Lists the columns of x that its features of nodes are made from."""
+        """Returns the columns of x from which the node features are made."""
         found = NodeColumns(dict(NODE_SCALES), {})
         for name in self.data.node_features:
             if name in found.scales or name in FROM_PHI:
@@ -81,8 +81,8 @@ class Stage:
 
 
 def check_exportable(run: str, configuration: Configuration) -> None:
-    """Refuses a model of `run` (its name in messages) that has no form that ACTS can load, or that
-    reads edge features that ACTS does not compute.
+    """Raises InputError if ACTS can load no form of a model, or the model reads edge features that
+    ACTS does not compute. run: its name, for messages.
     """
     model, chosen = configuration.model, configuration.data.edge_features
     if not model.has_plain_form:
@@ -104,10 +104,10 @@ def check_exportable(run: str, configuration: Configuration) -> None:
 
 
 class Features(nn.Module):
-    """Makes the features that a model reads, of order one, from scaled columns: [N, F] ->
-    [N, chosen]. For nodes the second column is phi; features may be its sine and cosine.
+    """Computes a model's features, of order one, from scaled columns: [N, F] -> [N, chosen]. For
+    nodes the second column must be phi; features may be its sine and cosine.
 
-    scales: of the columns, by name. shifts: by feature, what is subtracted from it.
+    scales: of the columns, by name. shifts: by feature, the number subtracted from it.
     """
 
     column: Tensor
@@ -135,8 +135,8 @@ class Features(nn.Module):
 
 
 def outwards(x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns source and destination [E] of edges [2, E], ordered as in bigtrk's radius graphs: by
-    distance from the origin, in float64, then by row. ACTS orders them by row alone.
+    """Directs edges [2, E] as in bigtrk's radius graphs: by distance from the origin, in float64,
+    then by row; returns source and destination [E]. ACTS orders them by row alone.
     """
     r, z = x[:, 0].double(), x[:, 2].double()  # over the same scale
     distance = r * r + z * z
@@ -164,7 +164,7 @@ def edge_attributes(x: Tensor, source: Tensor, destination: Tensor) -> Tensor:
 
 
 def perceptron(weights: Sequence[Tensor], activations: Sequence[Activation]) -> nn.Sequential:
-    """Makes the MLP of `weights`, in turn the weight and bias of its linear layers."""
+    """Makes an MLP. weights: the weight and bias of each linear layer, in turn."""
     steps: list[nn.Module] = []
     for weight, bias, activation in zip(weights[::2], weights[1::2], activations, strict=True):
         steps += [_linear(weight, bias), *_activated(activation, len(bias))]
@@ -187,9 +187,9 @@ def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
 
 
 class EdgeUpdate(nn.Module):
-    """An MLP that reads [edge, source, destination], the last two of `width` columns each.
+    """An MLP of edges, whose input is [edge, source, destination], with `width` columns per node.
 
-    The nodes' part of its first product is computed once per node, as in NodeShares.
+    The first product's node parts are computed once per node, as in NodeShares.
     """
 
     def __init__(
@@ -213,13 +213,13 @@ class EdgeUpdate(nn.Module):
 
 
 def summed(values: Tensor, ends: Tensor, x: Tensor) -> Tensor:
-    """Sums the edges' values [E, H] at their ends [E], rows of x: [N, H]."""
+    """Sums edge values [E, H] at the edges' end nodes, `ends` [E], which are rows of x: [N, H]."""
     zeros = values.new_zeros([x.shape[0], values.shape[1]])
     return zeros.scatter_add(0, ends.unsqueeze(1).expand_as(values), values)
 
 
 class InteractionStep(nn.Module):
-    """A layer of the Interaction GNN, but not the last: it updates all edges, then all nodes from
+    """A layer of the Interaction GNN, except the last: it updates all edges, then all nodes from
     their states and the sums of their edges, incoming and outgoing.
     """
 
@@ -240,7 +240,7 @@ class InteractionStep(nn.Module):
 
 
 class PlainGNN(nn.Module):
-    """The Interaction GNN, without its head for pT."""
+    """The Interaction GNN in plain operations, without its pT head."""
 
     def __init__(self, model: InteractionGNN) -> None:
         super().__init__()
@@ -262,7 +262,7 @@ class PlainGNN(nn.Module):
         )
 
     def forward(self, x: Tensor, e: Tensor, source: Tensor, destination: Tensor) -> Tensor:
-        """Computes logits [E, 1] of x [N, F], edge features e [E, G], source, destination [E]."""
+        """Returns logits [E, 1]; x [N, F], edge features e [E, G], source, destination [E]."""
         x = self.node_encoder(x)
         e = self.edge_encoder(e)
         first_x, first_e = x, e
@@ -287,22 +287,22 @@ class _Edges(nn.Module):
 
 
 class AttributedEdges(_Edges):
-    """An edge model for ACTS's module map, which gives features of edges, too."""
+    """An edge model for graphs of ACTS's module map, which come with edge features."""
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
-        """Computes logits [E, 1] of x [N, F], edge_index [2, E] and edge_attr [E, 6]."""
+        """Returns logits [E, 1]; x [N, F], edge_index [2, E], edge_attr [E, 6]."""
         nodes, edges = self.nodes(x), self.edges(edge_attr)
         made: Tensor = self.network(nodes, edges, edge_index[0], edge_index[1])
         return made
 
 
 class BareEdges(_Edges):
-    """An edge model for ACTS's metric learning, which gives only pairs of hits: the model orders
-    them outwards and computes their features itself.
+    """An edge model for graphs of ACTS's metric learning, which are only pairs of hits: the model
+    directs them outwards and computes their features itself.
     """
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Computes logits [E, 1] of x [N, F] and edge_index [2, E]."""
+        """Returns logits [E, 1]; x [N, F], edge_index [2, E]."""
         source, destination = outwards(x, edge_index)
         edges = self.edges(edge_attributes(x, source, destination))
         made: Tensor = self.network(self.nodes(x), edges, source, destination)
@@ -311,8 +311,8 @@ class BareEdges(_Edges):
 
 @dataclass(frozen=True)
 class Form:
-    """A form of a model. suffix: of the names of its files. inputs: an example of each input
-    tensor, by name. dynamic: the names of the dimensions whose size differs from call to call.
+    """A model as one exported module. suffix: of its files' names. inputs: an example of each input
+    tensor, by name. dynamic: names the dimensions whose size varies from call to call.
     """
 
     suffix: str
@@ -327,7 +327,7 @@ class Form:
 
 
 def forms_of(stage: Stage) -> list[Form]:
-    """Makes the forms of a trained model, for inference."""
+    """Returns the exportable forms of a trained model, for inference."""
     nodes = Features(*stage.columns, stage.data.node_features)
     x = torch.zeros(3, len(stage.columns.scales))
     if isinstance(stage.model, Embedding):

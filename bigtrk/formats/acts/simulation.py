@@ -1,4 +1,4 @@
-"""Events of ACTS's fast simulation, Fatras, in TrackML's detector, written as ACTS's CSV tables."""
+"""Simulates events in TrackML's detector by Fatras, ACTS's fast simulation; writes CSV tables."""
 
 import gzip
 import json
@@ -48,9 +48,9 @@ class FatrasOptions:
 
 
 def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None:
-    """Writes the numbered events to `out`; events already there from the same simulation are kept.
-    The same options give the same events. InputError if ACTS is not installed or refuses, or `out`
-    holds something else.
+    """Simulates the numbered events and writes them to `out`, except those it has from the same
+    simulation. The same options give the same events. InputError if ACTS is not installed or fails,
+    or `out` holds something else.
     """
     acts = load_acts()
     for name, value in (("particles", options.particles), ("seed", options.seed)):
@@ -69,7 +69,7 @@ def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None
 
 
 def _check_hepmc3(path: Path) -> None:
-    """Refuses what ACTS's reader would end the process at."""
+    """Raises InputError for a file at which ACTS's reader would end the process."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; name a HepMC3 file")
     try:
@@ -85,7 +85,7 @@ def _check_hepmc3(path: Path) -> None:
 def _simulate(
     acts: Any, detector: GenericDetector, folder: Path, number: int, options: FatrasOptions
 ) -> None:
-    """Writes ACTS's tables of event `number` into a folder."""
+    """Simulates event `number` and writes ACTS's tables of it to `folder`."""
     from acts.examples.simulation import addDigitization, addFatras
 
     examples, quiet = acts.examples, acts.logging.Level.ERROR
@@ -120,8 +120,8 @@ def _simulate(
 
 
 def _add_particles(acts: Any, sequencer: Any, random: Any, options: FatrasOptions) -> None:
-    """Adds the particles that are simulated, from vertices along the beam: the events of a HepMC3
-    file, or pions.
+    """Adds the particles to simulate to the sequencer: those of a HepMC3 file's events, or pions,
+    from vertices along the beam.
     """
     from acts.examples.hepmc3 import HepMC3InputConverter, HepMC3Reader
 
@@ -169,7 +169,7 @@ def _add_particles(acts: Any, sequencer: Any, random: Any, options: FatrasOption
 
 
 def _digitization(detector: GenericDetector, kind: Digitization) -> dict[str, Any]:
-    """Returns ACTS's description of how hits become measurements."""
+    """Returns ACTS's configuration of digitization, by which hits become measurements."""
     entries = []
     for (volume, layer), half in detector.layer_sizes().items():
         pitches = PITCHES[volume]
@@ -209,7 +209,7 @@ def _digitization(detector: GenericDetector, kind: Digitization) -> dict[str, An
 
 
 def _take(folder: Path, out: Path, name: str) -> None:
-    """Moves the tables of an event to `out`, packed; measurements last, by which it is found."""
+    """Moves an event's gzipped tables to `out`; measurements last, as they mark it whole."""
     for table in TABLES:
         content = (folder / f"{name}-{table}.csv").read_bytes()
         if table == "cells" and content.count(b"\n") < 2:

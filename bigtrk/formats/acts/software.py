@@ -1,7 +1,7 @@
-"""ACTS itself: its model of TrackML's detector, and chains of its algorithms on our events.
+"""Runs ACTS: its model of TrackML's detector, and chains of its algorithms on bigtrk's events.
 
-The package `pyacts` is an extra, and bigtrk works without it. Units are ACTS's, which are ours: mm,
-GeV, rad. Shapes: N hits, S sensitive surfaces.
+The package `pyacts` is an extra, and bigtrk works without it. ACTS's units are bigtrk's: mm, GeV,
+rad. Shapes: N hits, S sensitive surfaces.
 
 Source: ACTS 48, `acts.examples`; numbers of the detector's resolution by the TrackML challenge.
 """
@@ -36,7 +36,7 @@ OFF_MODULE = 0.1  # mm from a module, beyond which a hit is said to be off it
 
 
 def load_acts() -> Any:
-    """Returns the package `acts`, its examples loaded; InputError where it cannot be."""
+    """Imports and returns the package `acts` with examples; InputError if it cannot be loaded."""
     try:
         import acts
         import acts.examples
@@ -50,7 +50,7 @@ def load_acts() -> Any:
 
 
 def claim(out: Path, record: str, options: Mapping[str, Any]) -> None:
-    """Claims a folder for files made with this version of ACTS (`claim_folder`)."""
+    """Claims folder `out` for files made by this ACTS version with `options` (`claim_folder`)."""
     version = list(load_acts().__version__)
     parameters = json.loads(json.dumps({"acts": version, **options}, default=str))
     claim_folder(out, record, parameters)
@@ -58,7 +58,7 @@ def claim(out: Path, record: str, options: Mapping[str, Any]) -> None:
 
 @lru_cache(maxsize=1)
 def generic_detector() -> "GenericDetector":
-    """Returns ACTS's model of TrackML's detector, built once."""
+    """Returns ACTS's model of TrackML's detector, which is built only once."""
     return GenericDetector(load_acts())
 
 
@@ -80,13 +80,13 @@ class GenericDetector:
 
     @cached_property
     def volume(self) -> Int64:
-        """The volume of each surface, [S]."""
+        """The volume id of each surface, [S]."""
         return np.array([i.volume for i in self.ids])
 
     @cached_property
     def _frames(self) -> tuple[Float64, Float64, Float64]:
-        """Centres [S, 3], axes as columns [S, 3, 3], and half lengths [S, 3]: in the first
-        coordinate at the lower and the upper end of the second, and in the second.
+        """Each surface's centre [S, 3], axes as columns [S, 3, 3], and half lengths [S, 3]: of the
+        first coordinate at the lower and the upper end of the second, and of the second.
         """
         context = self.acts.GeometryContext.dangerouslyDefaultConstruct()
         centre, axes = np.empty((len(self.ids), 3)), np.empty((len(self.ids), 3, 3))
@@ -102,7 +102,7 @@ class GenericDetector:
         return centre, axes, half
 
     def layer_sizes(self) -> dict[tuple[int, int], tuple[float, float]]:
-        """Returns the largest half lengths of the modules of each volume and layer (mm)."""
+        """Returns each layer's largest half lengths of a module (mm): (volume, layer) -> (u, v)."""
         half = self._frames[2]
         sizes: dict[tuple[int, int], tuple[float, float]] = {}
         for row, identifier in enumerate(self.ids):
@@ -112,8 +112,8 @@ class GenericDetector:
         return sizes
 
     def measure(self, hits: Columns, where: str) -> tuple[Int64, Float64, Float64]:
-        """Finds the module of each hit by its position, since TrackML's module ids in end caps are
-        not ACTS's: row of `ids` [N], place on it [N, 2] (mm), variance of the place [N, 2] (mm^2).
+        """Assigns each hit to a module by its position, since TrackML's module ids in end caps are
+        not ACTS's: index in `ids` [N], local position [N, 2] (mm), its variance [N, 2] (mm^2).
         """
         from scipy.spatial import cKDTree  # its loading takes a while
 
@@ -158,8 +158,8 @@ def python_step(
     reads: Mapping[str, Any],
     writes: Mapping[str, Any],
 ) -> Any:
-    """Returns an algorithm of ACTS that calls `run` with the objects that it reads, and writes
-    those that `run` returns. reads, writes: the class of each object of an event, by its name.
+    """Makes an ACTS algorithm that calls `run` with the objects it reads, by name, and stores the
+    objects that `run` returns. reads, writes: the class of each object, by its name in an event.
     """
     examples = acts.examples
 
@@ -182,7 +182,7 @@ def python_step(
 
 
 def measurement_steps(detector: GenericDetector, hits: Columns, where: str) -> list[Any]:
-    """Returns the steps that write an event's "measurements", and all of them as its "subset"."""
+    """Returns the algorithms that store an event's hits as "measurements", and as its "subset"."""
     acts, examples = detector.acts, detector.acts.examples
     container, all_of = examples.MeasurementContainer(), range(len(hits["hit_id"]))
     rows = (column.tolist() for column in detector.measure(hits, where))
@@ -201,7 +201,7 @@ def measurement_steps(detector: GenericDetector, hits: Columns, where: str) -> l
 
 
 def space_point_step(detector: GenericDetector, selection: Sequence[Any]) -> Any:
-    """Returns the step that makes "space_points" of the subset's hits on the selected layers."""
+    """Returns the algorithm that makes "space_points" from the subset's hits on `selection`."""
     return detector.acts.examples.SpacePointMaker(
         level=detector.acts.logging.Level.ERROR,
         inputMeasurements="subset",
@@ -213,7 +213,7 @@ def space_point_step(detector: GenericDetector, selection: Sequence[Any]) -> Any
 
 
 def collecting_steps(acts: Any, collect: Callable[[list[list[int]], Any], None]) -> list[Any]:
-    """Returns the steps that give `collect` the measurements of each track, and the tracks."""
+    """Returns algorithms that pass the measurements of each track, and the tracks, to `collect`."""
     examples, quiet = acts.examples, acts.logging.Level.ERROR
 
     def run(found: dict[str, Any]) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def collecting_steps(acts: Any, collect: Callable[[list[list[int]], Any], None])
 
 
 def run_event(acts: Any, algorithms: Sequence[Any], where: str) -> None:
-    """Runs algorithms on one event; InputError where ACTS refuses it."""
+    """Runs ACTS algorithms on one event; InputError if ACTS fails."""
     sequencer = acts.examples.Sequencer(
         events=1, numThreads=1, logLevel=acts.logging.Level.ERROR, trackFpes=False
     )
