@@ -116,7 +116,7 @@ class CutSettings:
 
 
 def cut_event(graphs: Path, out: Path, event: str, settings: CutSettings) -> None:
-    """Reads a graph, cuts it, and writes its sectors; their `seconds` exclude the writing."""
+    """Reads a graph, cuts it, and writes its sectors; the recorded `seconds` exclude writing."""
     started = time.perf_counter()
     folder = GraphFolder(graphs)
     graph, source = folder.read(event), folder.record(event)
@@ -142,7 +142,7 @@ def check_replaces(out: Path, event: str, source: dict[str, Any]) -> None:
 
 
 def divide(graph: EventGraph, settings: CutSettings) -> tuple[Integers, int, float]:
-    """Returns the parts of nodes [N], their number, METIS's seconds. InputError: not possible."""
+    """Returns parts of nodes [N], their number, METIS's seconds; InputError if it cannot be cut."""
     edge_index = graph.edge_index.numpy()
     _check_cut(graph, settings)
     undirected = adjacency(edge_index, graph.n_nodes)

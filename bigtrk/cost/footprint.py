@@ -49,7 +49,7 @@ class Footprint:
     node, and a constant (`columns`). live [T, 4]: bytes alive at each moment, without weights,
     their gradients and inputs. saved: bytes alive between forward and backward. away: bytes of
     edges that meanwhile are off the device. moved: bytes that travel there and back. flops: in all
-    matrix products; bf16_flops: in products with results in bfloat16. traffic: bytes that
+    matrix products; bf16_flops: in products that read or write bfloat16. traffic: bytes that
     operations read and write. operations: their number. busy_rows: rows of a GPU's pass from which
     on its counts are linear; None on a CPU, where they always are. exchanged: bytes of a row in
     each halo exchange of the forward pass. width: of the states of nodes and edges between layers.
@@ -85,11 +85,12 @@ def footprint(
     most_rows: int | None = None,
 ) -> Footprint:
     """Counts a pass over a whole graph or, if `cut`, over a sector that exchanges halo rows. A
-    layered model may pass several `sectors` of equal size at once; counts are by the size of one.
+    layered model may pass several `sectors` of equal size; counts are then functions of the size of
+    one.
 
     away_in: edges between layers are off the device, and come to it in blocks of this many bytes.
     on_gpu: the pass is on a GPU, over enough edges to keep it busy. most_rows: counts over at most
-    this many, for a graph too small to keep a GPU busy.
+    this many, for a graph too small for that.
     """
     busy, chunk = _busy_rows(config, on_gpu)
     factors = _CUT_SIZES if cut else _WHOLE_SIZES
@@ -108,13 +109,13 @@ def footprint(
             passes.append(_run(model, inputs, _Halo(nodes - owned if cut else 0), away_in, on_gpu))
         return model, passes
 
-    # A rank routes by its own count: the same graphs on all, and other random numbers as they were.
+    # Ranks route by their own counts, so all draw the same graphs; other random numbers stay as is.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
             measured, (model, passes) = False, run("meta")
         except Exception:
-            if config.hidden is not None:  # one of ours, which all run there
+            if config.hidden is not None:  # a model of bigtrk's: these run
                 raise
             measured, (model, passes) = True, run("cpu")
     # In a whole graph nodes and owned nodes are equally many; the pseudo-inverse shares their
@@ -129,7 +130,7 @@ def footprint(
         **{name: solve @ np.array([getattr(one, name) for one in passes]) for name in _COUNTS},
         busy_rows=busy if on_gpu else None,
         exchanged=passes[0].exchanged,
-        width=config.hidden or most_outputs,  # instead of the width, which only our models state
+        width=config.hidden or most_outputs,  # a user's model states no width
         weights=Weights(
             total=_numel(model),
             layer=max((_numel(unit) for unit in units(model)), default=_numel(model)),
@@ -141,8 +142,8 @@ def footprint(
 
 
 def _busy_rows(config: ModelConfig, on_gpu: bool) -> tuple[int, int | None]:
-    """Returns the rows from which on counts are linear (a chunk, and a row for each program of a
-    GPU's kernels), and the rows of a chunk (None without chunks).
+    """Returns the rows from which on counts are linear (at least a chunk and, on a GPU, a tile for
+    each program), and the rows of a chunk (None without chunks).
     """
     if not config.hidden:
         return _ROWS, None
@@ -194,7 +195,7 @@ def _run(
 def _loss(made: Tensor, label: Tensor, weight: Tensor) -> Tensor:
     if made.dim() == 1:
         return binary_cross_entropy_with_logits(made, label, weight=weight, reduction="sum")
-    return made.sum()  # the loss of an embedding is of a few pairs of hits
+    return made.sum()  # the loss of an embedding reads only a few pairs of hits
 
 
 def _inputs(
@@ -239,13 +240,13 @@ def activations(count: Count, size: SectorSize, sectors: int) -> tuple[float, fl
     busy, rows = count(1, None).busy_rows, None
     most = max(_FEWEST_ROWS, 1 << int(max(size.edges, size.nodes)).bit_length())
     if busy and most <= busy:
-        # Few rows are counted as they are: 1,000 edges on a GPU were predicted to take 900 MiB of
-        # chunks, and took 5.
+        # Few rows are counted directly: from many rows, 1,000 edges on a GPU were predicted to take
+        # 900 MiB of chunks, and took 5.
         rows = most
     counted = count(few, rows)
     saved, peak = float(counted.saved @ sizes), float((counted.live @ sizes).max())
     if sectors > few:
-        # Constants are of chunks, which sectors use in turn.
+        # Constants count the chunk buffers, which sectors use in turn.
         growing, fewer = sizes * (1, 1, 1, 0), count(few - 1, rows)
         saved += (sectors - few) * float((counted.saved - fewer.saved) @ growing)
         more = (counted.live @ growing).max() - (fewer.live @ growing).max()

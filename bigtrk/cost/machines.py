@@ -48,7 +48,7 @@ DATA_SHEETS: Mapping[str, DataSheet] = {
 
 @dataclass(frozen=True)
 class Link:
-    """The seconds of an empty message, and the bytes per second and direction of one rank."""
+    """latency: seconds of an empty message. bandwidth: bytes per second, each way, of one rank."""
 
     latency: float
     bandwidth: float
@@ -91,11 +91,11 @@ def all_gather(link: Link, ranks: int, n_bytes: float) -> float:
 class Machine:
     """The roofline of a rank's device, and the bytes of a process.
 
-    fp32, bf16: operations of matrix products per second. bandwidth: bytes per second of memory.
-    launch: seconds to start an operation. On a CPU these four are of the whole host, whose cores
-    its ranks share. transfer: bytes per second between an accelerator and its host, both ways.
-    disk: bytes per second that a local disk reads or writes. process_bytes: memory of a process,
-    without the pages of files.
+    fp32, bf16: operations of matrix products per second. bandwidth: bytes per second of memory. On
+    a CPU these three are of the whole host, whose cores its ranks share. launch: seconds to start
+    an operation. transfer: bytes per second between an accelerator and its host, both ways. disk:
+    bytes per second that a local disk reads or writes. process_bytes: memory of a process, without
+    the pages of files.
     """
 
     name: str

@@ -185,8 +185,8 @@ class CostModel:
         count, sizes, machine = self.footprint(cut=parts > 1), columns(size), self.machine
         in_bf16 = float(count.bf16_flops @ sizes)
         products = (float(count.flops @ sizes) - in_bf16) / machine.fp32 + in_bf16 / machine.bf16
-        # Traffic is counted of many blocks, of which the first reads no sums: of few rows it may be
-        # less than none.
+        # Traffic is extrapolated from many blocks, of which the first reads no sums, so it may be
+        # negative for few rows.
         moved = max(0.0, float(count.traffic @ sizes)) / machine.bandwidth
         started = float(count.operations @ sizes) * machine.launch
         # The ranks of a CPU host split its cores.

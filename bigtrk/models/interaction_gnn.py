@@ -189,7 +189,7 @@ class Interact(torch.autograd.Function):
         x, *kept = ctx.saved_tensors
         layer: Layer = ctx.layer
         of_pass = edge_pass(layer, x.shape[1])
-        # Comes first: as a thread's first operation on a GPU a product of cuBLAS warns.
+        # Comes first: cuBLAS warns if its product is the first operation of a thread on a GPU.
         make = of_pass.maker(layer, ctx.weights)
         of_x = make(x, dtype=layer.graph.work.sums)
         of_weights = [make(weight) for weight in ctx.weights]

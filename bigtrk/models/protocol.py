@@ -175,7 +175,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
             return self.decode(graphs, nodes, edges)
 
     def forward(self, *arguments: Any) -> Any:
-        """Computes one sector, or several as `forward_all`; engines wrap this call."""
+        """Computes one sector, or several, as `forward_all` does; engines wrap this call."""
         *inputs, exchange = arguments
         if len(inputs) == 1:
             return self.forward_all(inputs[0], exchange)

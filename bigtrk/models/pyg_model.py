@@ -174,7 +174,7 @@ def _kept(layer: str, module: nn.Module, name: str) -> ContractError:
 
 
 class LayerExchange:
-    """The exchanges in one pass over a sector; rows from `n_nodes` on are added, not exchanged."""
+    """The exchanges in one pass over a sector; `with_edges` added the rows from `n_nodes` on."""
 
     def __init__(self, sector: SectorInputs, n_nodes: int, exchange: Exchange) -> None:
         self._n_rows, self._n_owned, self._n_nodes = len(sector.x), sector.n_owned, n_nodes
@@ -276,7 +276,7 @@ class PyGModel(nn.Module):
         return logits[: len(edge_features)]
 
     def embed(self, sector: SectorInputs, layers: LayerExchange) -> Tensor:
-        """Returns the embedding [N, D] of a sector with some edge, exchanging by `layers`."""
+        """Returns the embedding [N, D] of a sector that has edges; `layers` makes the exchanges."""
         edges = (sector.edge_features,) if self._takes_edges else ()
         with layers.around(self.net, self._normalised), forgotten(self.net):
             embedding: Tensor = self.net(sector.x, sector.edge_index, *edges)

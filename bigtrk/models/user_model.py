@@ -148,7 +148,7 @@ class PyGConfig(ModelSettings):
 
 
 class _NetworkConfig(UserModelConfig):
-    """Settings that make the PyG network as a UserModelConfig makes its model."""
+    """The settings that build the network of a PyGConfig."""
 
     key: ClassVar[str] = "model.options.module"
     page: ClassVar[str] = "docs/adding/pyg.md"

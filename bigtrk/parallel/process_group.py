@@ -52,7 +52,7 @@ def process_group(ranks: Ranks, patience: Patience = Patience()) -> Iterator[Non
             torch.cuda.set_device(ranks.device)
         else:
             os.environ.setdefault("DS_ACCELERATOR", "cpu")
-            # What a CPU reads and samples for a GPU has all cores.
+            # Not with a GPU: its CPU threads that read and sample use all cores.
             group.enter_context(cores_for_this_thread())
         os.environ.update(publish(ranks))
         store: Store = HashStore()  # takes no port: several runs of one rank may share a host
@@ -154,15 +154,15 @@ class _Meeting:
     def _attend(self) -> Met:
         if self._rank > 0:
             self._await_listener()
-        # The world's size is given as one: else torch's rank 0 would wait for the others in there.
+        # World size 1, since otherwise torch's rank 0 would wait here for the others.
         waits = timedelta(seconds=self._seconds)
         opened, _, _ = next(rendezvous("env://", self._rank, 1, timeout=waits))
-        # The store of torchrun's agent still holds what the ranks before a restart left.
+        # The store of torchrun's agent still holds the keys of ranks before a restart.
         store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), opened)
         beats, first = self._open(store) if self._rank == 0 else self._find(store)
         self._check_in(beats, first)
         self._await_all(beats)
-        # From now on the watchdog ends what waits for a rank that is gone.
+        # From now on the watchdog ends a run that waits for a lost rank.
         for kept in (store, beats):
             kept.set_timeout(default_pg_timeout)
         return Met(store, beats, first)

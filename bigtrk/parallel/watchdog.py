@@ -31,7 +31,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.tracing import is_waiting, moves, place
 
 BEAT = 1.0  # s
-ANSWERS = 3 * BEAT  # within which a store answers
+ANSWERS = 3 * BEAT  # time in which a store answers
 LATER = 10 * BEAT  # by then all ranks have noticed
 NOTED = 1 / 3  # share of the patience with a silent rank after which listeners are notified
 BETWEEN_NOTES = 4  # looks between two notes; a living rank has answered by then

@@ -164,7 +164,7 @@ def _options(answer: Row) -> Table:
 
 
 def _best(options: Sequence[Row]) -> list[Row]:
-    """Returns one option for each settings: the last that fits, else the one with least memory."""
+    """Returns one option for each set of settings: the last that fits, else the smallest."""
     best: dict[str, Row] = {}
     for row in options:
         known = best.get(_settings(row))

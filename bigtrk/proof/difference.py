@@ -142,7 +142,7 @@ class Recorded(TorchFunctionMode):
 
     def _note(self, what: str, values: Any, *how: Any) -> None:
         layer = self._layers[-1]
-        with torch._C.DisableTorchFunction():  # what is computed for notes is no step itself
+        with torch._C.DisableTorchFunction():  # operations for notes are not steps
             tensors = [_copy(leaf) for leaf in tree_leaves(values) if _is_floating(leaf)]
         if tensors:
             self._counts[layer, what] += 1
@@ -180,7 +180,7 @@ class _Comparison:
         graph, sector = whole.sector, part.sector
         owned = torch.arange(sector.n_nodes) < sector.n_owned
         n, nodes, edges = sector.n_owned, sector.node_id, graph.edge_id.argsort()[sector.edge_id]
-        # (rows of the whole's tensor, of the part's): the whole's of each of these, and if known.
+        # (rows of the whole's tensor, of the part's) -> kind, places in the whole, and if known.
         self._rows: dict[tuple[int, int], tuple[Kind, Tensor, Tensor]] = {
             (graph.n_nodes, n): ("nodes", nodes[:n], owned[:n]),
             (graph.n_nodes, sector.n_nodes): ("nodes", nodes, owned),

@@ -112,7 +112,7 @@ def check_on_all_ranks(
     model: nn.Module, n_node_features: int, n_edge_features: int, config: ModelConfig
 ) -> None:
     """Checks this rank's `model`, made by `config`, and that all ranks make the same exchanges.
-    Collective. Raises InputError on all ranks if one breaks its contract (models/protocol.py).
+    Collective. Raises InputError on all ranks if a model breaks its contract (models/protocol.py).
     """
     sizes = n_node_features, n_edge_features
     widths = together(lambda: check_model(model, *sizes, config.kind, config.is_users))
@@ -240,7 +240,7 @@ def _name_difference(
         return None
     seen = Recorded(_replica(model), whole)
     run_sectors([seen.run], [whole])
-    # The floating type of the fewest digits that the model computes in, and where first.
+    # The coarsest floating type that the model computes in, and the first step with it.
     types = [(step, made.dtype) for step, call in seen.calls.items() for made in call.made]
     step, dtype = max(types, key=lambda pair: torch.finfo(pair[1]).eps)
     if dtype not in TOLERANCE:
@@ -429,7 +429,7 @@ def _wrong_state(model: nn.Module) -> str | None:
     for path, module in model.named_modules():
         if module._backward_hooks or module._backward_pre_hooks:
             return f"its layer {told(path, module)} {_PARTIAL}"
-    # A parameter of two names is in the state by both, and among the parameters by one.
+    # A parameter with two names is twice in the state, but once among the parameters.
     every = dict(model.named_parameters(remove_duplicate=False))
     for name in model.state_dict().keys() - parameters.keys():
         if name in every:

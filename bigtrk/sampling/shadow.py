@@ -3,9 +3,9 @@
 ShaDow (Zeng et al., NeurIPS 2021, algorithm 2 of Tripathy et al.): a subgraph has all edges among
 the nodes that a random walk from a root touches. The walk has `depth` hops along at most `fanout`
 edges of each node. As in PyG's ShaDowKHopSampler and acorn, it goes against the edges, from
-destination to source (inwards, in a graph of inner to outer hits), and expands a node twice that
-two steps reach. The edges of a node are drawn uniformly, unlike PyG's (torch-sparse 0.6.18), which
-draws the last one too rarely.
+destination to source (inwards, in a graph of inner to outer hits), and a node that two steps reach
+is expanded twice. The edges of a node are drawn uniformly, unlike PyG's (torch-sparse 0.6.18),
+which draws the last one too rarely.
 
 As in Tripathy et al. and acorn, the loss is taken on all edges of all subgraphs. An edge that lies
 in the subgraphs of several roots counts in each.

@@ -26,7 +26,7 @@ class FusedNodePass(EdgePass):
     """`EdgePass` with its node update in fused launches; the backward pass repeats products."""
 
     _is_fused = True
-    _of_update: Sequence[Term] = ()  # what the backward pass has left to do for the update
+    _of_update: Sequence[Term] = ()  # weight gradients of the update, still to be computed
 
     def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
         return weight, FusedShares(weight, bias, self._nodes, self._work)

@@ -26,7 +26,7 @@ class FusedEdgePass(FusedNodePass):
 
     @classmethod
     def maker(cls, layer: Layer, weights: Sequence[Tensor]) -> Callable[..., Tensor]:
-        # Launches write, but without edges there are none; a decoder's chunks add.
+        # Launches overwrite. But without edges none runs, and a decoder in chunks adds.
         of_head = weights[2 * len(layer.edge) :]
         adds = layer.head and tile_of(of_head, layer.head, layer.graph.work) is None
         return torch.zeros_like if adds or not layer.graph.edges.n_edges else torch.empty_like
@@ -44,7 +44,7 @@ class FusedEdgePass(FusedNodePass):
         [made], ends = block.made, self._ends.of(block.rows)
         weights = self._weights[: self._n_fused]
         interior = 0 if self._has_halo else self.layer.graph.n_interior - block.rows.start
-        # Whole tiles, so that programs have the same rows as those of one launch.
+        # Whole tiles, so that programs compute the same rows as in one launch.
         interior -= interior % rows_at_once(made.dtype)
         bounds = [0, interior, len(made)] if 0 < interior < len(made) else [0, len(made)]
         for rows in map(slice, bounds, bounds[1:]):

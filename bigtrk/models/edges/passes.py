@@ -238,7 +238,7 @@ class NodeShares:
     def backward(
         self, grad: tuple[Tensor, Tensor], of_weight: Tensor, of_bias: Tensor, sinks: Sequence[Sink]
     ) -> None:
-        """Adds weight and bias gradients, from `grad` [N, H] of both shares; `sinks` get nodes'."""
+        """Adds to of_weight and of_bias, from the shares' `grad` [N, H]; `sinks` get the nodes'."""
         self._passes.add_sum(grad[0], of_bias)
         sides = zip(grad, self._weights, self.columns(of_weight), strict=True)
         for of_share, weights, of_weights in sides:
@@ -254,7 +254,7 @@ class NodeShares:
 
 @dataclass(frozen=True)
 class GraphPass:
-    """A sector for all layers: edge_index [2, E], encoded nodes if read again, edges, halo."""
+    """A sector for all layers: edge_index [2, E], encoded nodes (if read again), edges, halo."""
 
     edge_index: Tensor
     n_owned: int
@@ -272,8 +272,8 @@ class GraphPass:
 
 @dataclass(frozen=True)
 class Layer:
-    """Layer `i` in its pass. edge, head, node: the activations of its MLPs. Only the last layer has
-    a decoder (head), and no node update. in_out: incoming and outgoing edges are summed apart.
+    """Layer `i` of a pass. edge, head, node: the activations of its MLPs. Only the last layer has a
+    decoder (head), and no node update. in_out: incoming and outgoing edges are summed apart.
     """
 
     graph: GraphPass
@@ -409,7 +409,7 @@ class EdgePass:
         return [incoming, outgoing] if self.layer.in_out else [incoming.add_(outgoing)]
 
     def update_backward(self, grad: Tensor, of_x: Tensor, of_weights: Sequence[Tensor]) -> Ends:
-        """Returns the edges' gradient from the node update, as rows of nodes for both ends."""
+        """Adds to of_x, of_weights; returns node rows that both ends add to edges' gradients."""
         names = ("of incoming", "of outgoing") if self.layer.in_out else ("of incoming",)
         # Nothing here reads the sums of halo nodes.
         of_sums = [self._work.rows(name, *of_x.shape).zero_() for name in names]
@@ -424,13 +424,13 @@ class EdgePass:
     def backward(
         self, grad: Tensor | None, outer: Ends | None, of_x: Tensor, of_weights: Sequence[Tensor]
     ) -> None:
-        """Stores the gradient of the edges' first product. It is computed from `grad` [E, W] of the
-        last layer's output, or else from the next layer's gradient and `outer`, which both ends
-        add. Also sums the edges that this layer read, for the node update of the layer before.
+        """Stores the gradient of the edges' first product; adds to of_x, of_weights. It comes from
+        `grad` [E, W] of the last layer's output, or from the next layer's gradient and `outer`,
+        node rows that both ends add. Also sums the edges read here, for the layer before.
         """
         states, i, shares = self._states, self.layer.i, self._new_sums()
         self._grad, self._outer, sums = grad, outer, None
-        if i and not self._is_fused:  # others keep the sums of the forward pass
+        if i and not self._is_fused:  # fused passes keep the sums of the forward pass
             sums = self._cleared(torch.empty_like(of_x), torch.empty_like(of_x))
             states.give_sums(*sums[:2])
         read = [*states.inputs(i), *self._read_for_gradient()]

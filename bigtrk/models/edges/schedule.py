@@ -12,14 +12,14 @@ WIDEST = {torch.bfloat16: 128, torch.float32: 64}
 # few hundred MB of partial sums. TALLEST: rows of the largest tile.
 PROGRAMS, TALLEST = 2**16, 128
 SUM_WARPS = 1  # more would sum a row's tile in another order
-SUMMED_BYTES = 128  # a line of a GPU's caches
-REGISTERS = 255  # all of a thread's: the compiler alone may spill to stay below 168 or 128
+SUMMED_BYTES = 128  # of a row that a program sums: a line of a GPU's caches
+REGISTERS = 255  # most of a thread; left alone, the compiler may spill to stay below 168 or 128
 # The forward pass: rows of bfloat16 of a tile, most tiles of a program, programs enough for a GPU.
 FORWARD_HEIGHT, FORWARD_TILES, FORWARD_PROGRAMS = 64, 8, 1024
 ROWS_STAGES = 2  # loads ahead in an encoder or decoder
-SHARED_BYTES = 163 * 1024  # that a program may have on an A100
-SUM_ROWS_WARPS, SUM_STAGES = 8, 3  # of the launch that sums the first weight's gradient
-# Launches over nodes: loads ahead; warps and parts of rows of the one for weights' gradients.
+SHARED_BYTES = 163 * 1024  # of shared memory that a program may have on an A100
+SUM_ROWS_WARPS, SUM_STAGES = 8, 3  # for the launch that sums the first weight's gradient
+# Launches over nodes: loads ahead; then, for weights' gradients, warps and parts of the rows.
 NODE_STAGES, NODE_SUM_WARPS, NODE_PARTS = 2, 4, 64
 
 

@@ -27,7 +27,7 @@ from bigtrk.disk.local_files import PAGE, UnnamedFile, UnnamedFiles, padded
 from bigtrk.models.edges.states import HOST_BYTES, Block, EdgeStore
 
 DEPTH = 3  # buffers of each stream: one block in use, others being read ahead or written
-_FEWEST_ROWS = 2048  # of a block: whole pages of 4,096 bytes for any width
+_FEWEST_ROWS = 2048  # rows of a block: whole pages of 4,096 bytes for any width
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class HostPlace(Place):
     pieces: Sequence[Tensor] = field(compare=False)
 
     def parts(self, rows: slice, block: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields each piece that holds some of `rows`, with the part of `block` for it."""
+        """Yields (part of a piece, part of `block`) for each piece that holds some of `rows`."""
         start = rows.start
         while start < rows.stop:
             number, first = divmod(start, self.piece_rows)

@@ -19,7 +19,7 @@ _ONE_BUCKET = 2**20  # MB; DDP allocates only as much as the gradients fill
 
 
 class ReplicaEngine(TorchEngine):
-    """An engine with all of `replica` and its optimizer state on each rank."""
+    """An engine that holds the whole model and its optimizer state on each rank."""
 
     def __init__(
         self, replica: nn.Module, optimizer: OptimizerSettings, lr_factors: Mapping[str, float]

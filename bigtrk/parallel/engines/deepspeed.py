@@ -148,7 +148,7 @@ class ZeroSharding(Sharding):
     zero: "DeepSpeedZeroConfig"
 
     def held(self, weights: Weights, on_host: bool) -> Held:
-        """Counts the numbers that a rank holds, on a CPU if `on_host`."""
+        """Returns how many float32 values a rank holds; on_host: on a CPU."""
         n, part = weights.total, weights.total / self.ranks
         if self.level == "none":
             # All gradients are flattened into one tensor to be averaged.

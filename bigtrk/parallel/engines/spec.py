@@ -32,7 +32,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Held:
-    """The numbers (of BYTES each) that a rank holds during a pass, without activations.
+    """The counts of float32 values (BYTES each) that a rank holds in a pass, without activations.
 
     buffers: the engine's own. after: what reducing the gradients and updating the weights takes at
     most in addition, when the pass is over and no activations are left.
@@ -47,8 +47,7 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Sharding:
-    """The state that an engine divides over `ranks` ranks: all up to `level` (ZeRO 1, 2, 3), or
-    none.
+    """How an engine divides its state over `ranks` ranks: all up to `level` (ZeRO 1, 2, 3), or not.
 
     name: the engine as people write it. scatters_often: gradients are reduced after every
     micro-step, and not only after a step's last. module_bytes: memory that the engine's Python
@@ -71,7 +70,7 @@ class Sharding:
         return self.level == "parameters"
 
     def held(self, weights: Weights, on_host: bool) -> Held:  # noqa: ARG002  # ZeRO asks
-        """Counts the numbers that a rank holds for a model, on a CPU if `on_host`."""
+        """Returns how many float32 values a rank holds for a model; on_host: on a CPU."""
         n, part = weights.total, weights.total / self.ranks
         # AdamW makes two tensors of a parameter's size while it updates the parameter.
         updated = 2 * weights.parameter
