@@ -85,12 +85,11 @@ def footprint(
     most_rows: int | None = None,
 ) -> Footprint:
     """Counts a pass over a whole graph or, if `cut`, over a sector that exchanges halo rows. A
-    layered model may pass several `sectors` of equal size; counts are then functions of the size of
-    one.
+    layered model may pass several `sectors` of equal size; counts are functions of the size of one.
 
     away_in: edges between layers are off the device, and come to it in blocks of this many bytes.
-    on_gpu: the pass is on a GPU, over enough edges to keep it busy. most_rows: counts over at most
-    this many, for a graph too small for that.
+    on_gpu: on a GPU, over enough edges to keep it busy. most_rows: over at most this many rows, for
+    a graph too small for that.
     """
     busy, chunk = _busy_rows(config, on_gpu)
     factors = _CUT_SIZES if cut else _WHOLE_SIZES
