@@ -94,7 +94,7 @@ def _ratio(part: float, whole: float, empty: float = 0.0) -> float:
 
 
 # `write_manifest` adds these keys for each file; a sector file has its own values.
-_OF_THE_FILE = ("file", "bytes", "digests")
+_FILE_KEYS = ("file", "bytes", "digests")
 MOST_SEED = 2**63 - 1  # METIS stores the seed in 64 bits
 
 
@@ -127,7 +127,7 @@ def cut_event(graphs: Path, out: Path, event: str, settings: CutSettings) -> Non
         "seconds": time.perf_counter() - started,
         "metis_seconds": metis_seconds,
     }
-    kept = {key: value for key, value in source.items() if key not in _OF_THE_FILE}
+    kept = {key: value for key, value in source.items() if key not in _FILE_KEYS}
     made = {"cut": asdict(settings), "source_digests": source["digests"], "quality": quality}
     check_replaces(out, event, source)  # meanwhile another call may have cut an event of this name
     write_sectors(out, sectors, {**kept, **made})

@@ -230,7 +230,7 @@ class _Exchange(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
         plan, n_owned = ctx.plan, ctx.n_owned
-        received, kept = _of_halos(plan, n_owned, gradients)
+        received, kept = _halo_gradients(plan, n_owned, gradients)
         returned = plan.swap(received, plan.recv_splits, plan.send_splits)
         owned = torch.cat([rows[:n] for rows, n in zip(gradients, n_owned, strict=True)])
         # A row that several sectors asked for collects a gradient from each of them, those of other
@@ -239,7 +239,7 @@ class _Exchange(torch.autograd.Function):
         return None, *owned.split(n_owned)
 
 
-def _of_halos(
+def _halo_gradients(
     plan: HaloPlan, n_owned: Sequence[int], gradients: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Returns the gradients of received and of kept halo rows, in the order of these rows."""

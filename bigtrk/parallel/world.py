@@ -16,7 +16,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.tracing import traced
 
 _STATUS = Path("/proc/self/status")
-_TOLD = ("VmHWM:", "RssFile:", "RssAnon:")  # the lines read from it
+_FIELDS = ("VmHWM:", "RssFile:", "RssAnon:")  # the lines read from it
 Moment = float | torch.cuda.Event  # on the host's clock, or on that of an accelerator
 Groups = Mapping[int, dist.ProcessGroup]  # K -> group of this rank's aligned block of K ranks
 
@@ -99,8 +99,8 @@ class PeakMemory:
         if self._device.type == "cuda":
             return
         lines = (line.split() for line in self._status.read_text().splitlines())
-        known = {line[0]: int(line[1]) * 1024 for line in lines if line[0] in _TOLD}
-        if len(known) < len(_TOLD):
+        known = {line[0]: int(line[1]) * 1024 for line in lines if line[0] in _FIELDS}
+        if len(known) < len(_FIELDS):
             self._own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             return
         self._own = max(self._own, known["RssAnon:"])

@@ -40,7 +40,7 @@ class FusedNodePass(EdgePass):
 
     def _updated(self, sums: Ends) -> Tensor:
         work, n_owned, totals = self._work, self.layer.graph.n_owned, self._totals(sums)
-        rows_of, weights = (*totals, *self._nodes), self._of_nodes(self._weights)
+        rows_of, weights = (*totals, *self._nodes), self._node_part(self._weights)
         owned = sums.of_source.new_empty(n_owned, sums.of_source.shape[1], dtype=work.sums)
         copy = None
         if len(self._nodes[0]) == n_owned and work.dtype != work.sums:
@@ -50,7 +50,7 @@ class FusedNodePass(EdgePass):
         self.kept = [total.to(work.dtype) for total in totals]
         return owned
 
-    def _of_nodes(self, weights: Sequence[Tensor]) -> list[Tensor]:
+    def _node_part(self, weights: Sequence[Tensor]) -> list[Tensor]:
         """Selects the node update's part of the layer's weights, or of their gradients."""
         return [weight.detach() for weight in weights[self._n_edge :]]
 
@@ -65,9 +65,9 @@ class FusedNodePass(EdgePass):
         of_sums = [rows(f"of sums {k}", n_nodes, hidden) for k in range(len(totals))]
         with traced(f"layer {self.layer.i} node, backward"):
             sizes, given = (n_nodes, self.layer.graph.n_owned), grad.contiguous()
-            mlp = (*totals, *self._nodes), self._of_nodes(self._weights), None, sizes, given
+            mlp = (*totals, *self._nodes), self._node_part(self._weights), None, sizes, given
             fused.launch_mlp(self._work.dtype, *mlp, [*read], [*grads], of_sums)
-        of_first, of_bias, *others = self._of_nodes(of_weights)
+        of_first, of_bias, *others = self._node_part(of_weights)
         first, *later = grads
         columns = zip([*totals, *self._nodes], of_first.split(hidden, dim=1), strict=True)
         terms = [Term(first, values, of_columns) for values, of_columns in columns]
@@ -88,7 +88,7 @@ class FusedNodePass(EdgePass):
         rows_of = [*shares]
         if self._of_update:
             rows_of.append(self._of_update[0].grads)
-            columns.append(self._of_nodes(self._weights)[0].split(hidden, dim=1)[-parts:])
+            columns.append(self._node_part(self._weights)[0].split(hidden, dim=1)[-parts:])
         weights = [side[part] for part in range(parts) for side in columns]
         fused.products(rows_of, weights, None, made, dtype, transposed=True, written=written)
         terms: list[Term] = []

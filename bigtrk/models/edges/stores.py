@@ -191,7 +191,7 @@ class HostStore(StreamedStore):
         if not torch.cuda.is_available():
             yield _copy
             return
-        coming, leaving = _streams_beside(torch.cuda.current_device())
+        coming, leaving = _copy_streams(torch.cuda.current_device())
 
         def move(blocks: Sequence[tuple[HostPlace, Tensor]], rows: slice, out: bool) -> Wait:
             beside = leaving if out else coming
@@ -210,7 +210,7 @@ class HostStore(StreamedStore):
 
 
 @cache
-def _streams_beside(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+def _copy_streams(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
     """Returns this process's CUDA streams for blocks: to the GPU, and from it."""
     return torch.cuda.Stream(device), torch.cuda.Stream(device)
 

@@ -29,10 +29,10 @@ def make_optimizer(
     groups = parameter_groups(model, lr_factors)
     if settings.name == "muon":
         return MuonAndAdamW(groups, settings)
-    return torch.optim.AdamW(groups, **_of_adamw(groups, settings))
+    return torch.optim.AdamW(groups, **_adamw_options(groups, settings))
 
 
-def _of_adamw(groups: Sequence[dict[str, Any]], settings: OptimizerSettings) -> dict[str, Any]:
+def _adamw_options(groups: Sequence[dict[str, Any]], settings: OptimizerSettings) -> dict[str, Any]:
     """Returns AdamW's options; on GPUs one launch updates all parameters."""
     on_gpu = all(parameter.is_cuda for group in groups for parameter in group["params"])
     fused = True if on_gpu else None  # torch chooses among the others
@@ -91,7 +91,7 @@ class MuonAndAdamW(torch.optim.AdamW):
 
     def __init__(self, groups: Sequence[dict[str, Any]], settings: OptimizerSettings) -> None:
         """Raises InputError if the model has no hidden matrix."""
-        super().__init__(groups, **_of_adamw(groups, settings))
+        super().__init__(groups, **_adamw_options(groups, settings))
         self._matrices = [
             [one for one in group["params"] if one.ndim == 2 and min(one.shape) >= NARROWEST]
             for group in self.param_groups
