@@ -1,6 +1,6 @@
-"""The interface for scripts and notebooks: what the commands do, on objects in memory, too.
+"""The interface for scripts and notebooks: functions like the commands, also on objects in memory.
 
-All of it is an attribute of `bigtrk`. For the same input it gives what the commands give. Bad input
+All of it is an attribute of `bigtrk`. For the same input it gives the commands' results. Bad input
 raises a ValueError with the line that a command would print. Lengths are in mm, momenta in GeV,
 angles in rad; N nodes (hits), E edges.
 """
@@ -73,8 +73,8 @@ def simulate(
 
 @disk_errors()
 def read_event(path: str | Path, name: str | None = None, with_truth: bool = True) -> Event:
-    """Reads one event as tables of columns: hits with x, y, z in mm, cells where they are known,
-    and, if `with_truth`, particles and truth where they are known.
+    """Reads one event as tables of columns: hits with x, y, z in mm; cells, if known; and, if
+    `with_truth`, particles and truth, if known.
 
     path: a folder or zip archive of TrackML files that holds event `name` (which may be left out if
     there is only one), a file of the event, a prefix such as `DIR/event000001000`, or the folder of

@@ -34,7 +34,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 
 
 class Settings(BaseModel):
-    """A section. The docstring of a field is its meaning, its unit in brackets at the end."""
+    """A section of settings. A field's docstring is its meaning, with its unit in brackets last."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True

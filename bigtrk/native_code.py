@@ -100,7 +100,7 @@ def build(
 
 
 def compiler() -> list[str]:
-    """Returns the C compiler as a command with arguments, such as "ccache gcc": CC's, else cc."""
+    """Returns the C compiler, from CC or else cc, as a command with arguments ("ccache gcc")."""
     named = os.environ.get("CC", "").strip() or "cc"
     try:
         program, *arguments = shlex.split(named)

@@ -85,7 +85,7 @@ def evaluate(
             raise InputError(f"{run}: one process evaluates a pipeline; run without torchrun")
         losses = evaluate_pipeline(run, data[0], Criteria(hits_min, pt_min))
         made = pipeline_evaluation_report(read_pipeline(run), losses)
-        _give(made, losses.model_dump(mode="json"), html, as_json)
+        _show_report(made, losses.model_dump(mode="json"), html, as_json)
         return
     scanned, chosen = SCAN_CUTS if scan_cuts else (), builder or BuilderName.COMPONENTS
     options = TrackOptions(hits_min, pt_min, score_cut=score_cut, builder=chosen, scan_cuts=scanned)
@@ -96,10 +96,10 @@ def evaluate(
         if (run_of(run) / RUN).is_file():
             refresh_card(run_of(run))
         made = evaluation_report(evaluation, read_run_if_any(run_of(run)))
-        _give(made, evaluation.model_dump(mode="json"), html, as_json)
+        _show_report(made, evaluation.model_dump(mode="json"), html, as_json)
 
 
-def _give(report: "Document", content: object, html: Path | None, as_json: bool) -> None:
+def _show_report(report: "Document", content: object, html: Path | None, as_json: bool) -> None:
     """Writes the page of a report, then prints the report, or `content` as JSON."""
     from bigtrk.reports.page import write_page
     from bigtrk.reports.terminal import show
@@ -143,7 +143,7 @@ def score(
 
     criteria = Criteria(hits_min, pt_min, matching_fraction)
     found = score_files(tracks, events, criteria, task, no_track, rules)
-    _give(score_report(found), found.model_dump(mode="json"), html, as_json)
+    _show_report(score_report(found), found.model_dump(mode="json"), html, as_json)
 
 
 def report(
@@ -170,19 +170,19 @@ def report(
         from bigtrk.studies.scaling.report import series_report
 
         document, lines = series_report(runs)
-        _give(document, lines.rstrip("\n"), html, as_json)
+        _show_report(document, lines.rstrip("\n"), html, as_json)
     elif any(map(is_pipeline, runs)):
         pipelines = [read_pipeline(folder) for folder in runs]
         content = summarise_pipelines(pipelines)
-        _give(pipelines_report(pipelines), content, html, as_json)
+        _show_report(pipelines_report(pipelines), content, html, as_json)
     elif any(map(is_search, runs)):
         if len(runs) > 1:
             raise InputError(f"{', '.join(map(str, runs))}: a report shows one search; name one")
         search = read_search(runs[0])
-        _give(search_report(search), summarise_search(search), html, as_json)
+        _show_report(search_report(search), summarise_search(search), html, as_json)
     else:
         read = [read_run(path) for path in runs]
-        _give(runs_report(read), summarise(read), html, as_json)
+        _show_report(runs_report(read), summarise(read), html, as_json)
 
 
 def watch(

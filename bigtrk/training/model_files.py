@@ -181,7 +181,7 @@ _FILE = ".safetensors"
 
 
 def _described_in(start: Path) -> Path | None:
-    """Returns the run that describes the weights at `start`, or None; InputError if none exist."""
+    """Returns the run with a description of weights `start`, or None; InputError if missing."""
     if start.suffix != _FILE:
         if start.is_file():
             raise InputError(

@@ -141,7 +141,7 @@ def after_restart(configuration: Configuration) -> tuple[Configuration, Path | N
     folder = on_first_rank(_noted_run)
     if folder is None:
         return configuration, None
-    if on_first_rank(_goes_on, folder):
+    if on_first_rank(_can_resume, folder):
         return together(resumed_configuration, folder, ()), folder
     run = configuration.run.model_copy(update={"folder": folder})
     return configuration.model_copy(update={"run": run}), None
@@ -156,7 +156,7 @@ def _noted_run() -> Path | None:
     return None
 
 
-def _goes_on(folder: Path) -> bool:
+def _can_resume(folder: Path) -> bool:
     """Whether the run has checkpoints; clears a run that has none."""
     goes_on = has_any(folder)
     if not goes_on:

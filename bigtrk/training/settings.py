@@ -32,7 +32,7 @@ MINIMISED: tuple[Metric, ...] = ("loss", "log_pt_error", "train_loss")
 
 
 class BestSettings(Settings):
-    """The epoch that counts as the best, and how long a run goes on without a better one."""
+    """The metric of the best epoch, and how many epochs a run continues without a better one."""
 
     metric: Metric | None = None
     """Keep the checkpoint of the best epoch by this metric, named in the run's `best.json`. The
@@ -160,7 +160,7 @@ def _loss(name: str) -> str:
 
 
 class TrainingSettings(Settings):
-    """Steps, their loss, how events are laid over the ranks, and what guards a run."""
+    """Steps, their loss, the distribution of events over ranks, and the guards of a run."""
 
     epochs: int = Field(10, ge=1, lt=2**31)
     """How many times each event is trained on [epochs]."""
@@ -234,7 +234,7 @@ class TrainingSettings(Settings):
 
 
 class RunSettings(Settings):
-    """The place of a run's record, and how long ranks wait for each other."""
+    """Where a run is recorded, and how long ranks wait for each other."""
 
     folder: Path | None = None
     """Folder of the run; by default the next free number under `runs/`."""

@@ -276,7 +276,7 @@ class Trainer:
 
     @property
     def first_step(self) -> int:
-        """The number of the epoch's first step."""
+        """Returns the number of the epoch's first step, counted from the run's start."""
         return self.epoch * self.parts.steps.per_epoch
 
     def train(self) -> None:
@@ -319,7 +319,7 @@ class Trainer:
         loader = Loader(reader, self.parts.world, self._prefetcher)
         shares = loader.steps([route.micro_steps for route in left.values()])
         start = time.perf_counter()
-        for number, route in self._shown(left):
+        for number, route in self._with_progress(left):
             self.step = number
             record = self._train_step(route, shares, start)
             after_step()
@@ -428,7 +428,7 @@ class Trainer:
             average=average,
         )
 
-    def _shown(self, left: Mapping[int, RoutedStep]) -> Iterable[tuple[int, RoutedStep]]:
+    def _with_progress(self, left: Mapping[int, RoutedStep]) -> Iterable[tuple[int, RoutedStep]]:
         """Yields the numbered steps, with a progress bar on the first rank."""
         if not self.ranks.is_first or not left:
             return left.items()

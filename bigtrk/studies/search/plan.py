@@ -51,7 +51,7 @@ SCHEDULE = "optimizer.schedule"
 
 
 class Range(Settings):
-    """Numbers from `low` to `high`, both included; whole ones if both are written so."""
+    """Numbers from `low` to `high`, both included; whole numbers if both are written as such."""
 
     low: int | float
     high: int | float
@@ -124,8 +124,8 @@ class Choices(tuple[Any, ...]):
 
 
 class Pruning(Settings):
-    """Asynchronous successive halving (Li et al., arXiv:1810.05934): after `first` epochs, and
-    after each `factor` times as many, the best 1/`factor` of the trials that got there continue.
+    """Asynchronous successive halving (Li et al., arXiv:1810.05934). At epochs `first`, `first` x
+    `factor`, `first` x `factor`^2 ..., the best 1/`factor` of the trials at that epoch continue.
     """
 
     first: int = Field(1, ge=1)
@@ -135,8 +135,8 @@ class Pruning(Settings):
 
 
 class Population(Settings):
-    """Population-based training (Jaderberg et al., arXiv:1711.09846): after each round the worst
-    trials go on from checkpoints of the best, with settings that are perturbed.
+    """Population-based training (Jaderberg et al., arXiv:1711.09846): after each round, the worst
+    trials continue from checkpoints of the best, with perturbed settings.
     """
 
     every: int = Field(1, ge=1)
@@ -188,11 +188,11 @@ def read_space(path: Path) -> Space:
     for key, other in combinations(space.settings, 2):
         if overlap(key, other):
             raise InputError(f"{path}: space: {key} and {other} overlap; leave one out")
-    places = {key: _place(found, f"{path}: space.{key}") for key, found in space.settings.items()}
+    places = {key: _parsed(found, f"{path}: space.{key}") for key, found in space.settings.items()}
     return space.model_copy(update={"settings": places})
 
 
-def _place(found: Any, where: str) -> Range | Choices:
+def _parsed(found: Any, where: str) -> Range | Choices:
     if isinstance(found, dict):
         return parse(Range, found, where)
     if not isinstance(found, list) or not found:

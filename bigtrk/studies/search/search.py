@@ -60,9 +60,9 @@ class Searcher:
     def __init__(self, search: Search, trials: int) -> None:
         self._search = search
         self._study = _open_study(search)
-        self._waiting = self._wait(trials)
+        self._waiting = self._trials(trials)
 
-    def _wait(self, trials: int) -> Iterator["Trial"]:
+    def _trials(self, trials: int) -> Iterator["Trial"]:
         """Yields the trials that an earlier searcher left, then new ones up to `trials`."""
         from optuna.trial import Trial, TrialState
 

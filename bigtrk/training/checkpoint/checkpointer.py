@@ -188,7 +188,7 @@ class Checkpointer:
         tensors: dict[str, Tensor],
         pieces: dict[str, Range],
     ) -> None:
-        """Runs in the thread: every rank writes its file, then rank 0 commits the checkpoint."""
+        """Writes this rank's file in the thread; then rank 0 commits the checkpoint."""
         name, group = checkpoint_name(progress.step), self._group
         temporary = temporary_of(self._root, name)
         try:

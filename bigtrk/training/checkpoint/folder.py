@@ -218,7 +218,7 @@ CONTINUED = ("launcher", "world_size", "engine_detail", "code")
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
-    """Returns a run's configuration with `overrides`; InputError if one would make another run."""
+    """Returns a run's configuration with `overrides`; InputError if one may not change."""
     check_is_run(run)
     content, source = read_run_record(run).config, str(run / RUN)
     if not content:

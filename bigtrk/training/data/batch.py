@@ -85,7 +85,7 @@ class ModelFeatures:
 
 
 def load_features(data: DataSettings, measured: MeasuredScales = NOTHING_MEASURED) -> ModelFeatures:
-    """Imports the functions among the features; raises InputError if one cannot be imported."""
+    """Returns the features of `data`; InputError if a user's function cannot be imported."""
     nodes = load_functions(data.node_features, "data.node_features")
     edges = load_functions(data.edge_features, "data.edge_features")
     of_positions = [name for name in FROM_POSITIONS if name in data.edge_features]

@@ -20,7 +20,7 @@ from bigtrk.user_code import names_code
 
 @dataclass(frozen=True)
 class EventSource:
-    """One event on disk, stored in `parts` sectors (1: whole)."""
+    """One event on disk, stored in `parts` sectors (1: a whole graph)."""
 
     name: str
     parts: int

@@ -109,7 +109,7 @@ def measure_scales(
         features, found = load_features(data), []
         for source, part in parts[ranks.rank :: ranks.world_size]:
             with traced(f"measuring features of {source.name}"):
-                found.append(_of_part(features, source.read(part, source.parts)))
+                found.append(_part_moments(features, source.read(part, source.parts)))
         return found
 
     everyone = [one for of_rank in gather_items(together(measured)) for one in of_rank]
@@ -119,7 +119,7 @@ def measure_scales(
     )
 
 
-def _of_part(features: ModelFeatures, stored: Sector) -> tuple[Columns, Columns]:
+def _part_moments(features: ModelFeatures, stored: Sector) -> tuple[Columns, Columns]:
     """Returns the moments of the nodes and of the edges that a part owns, by feature."""
     features.computed.check_by_row(stored)
     sector = features.computed.of(stored)

@@ -74,7 +74,7 @@ def score_events(
         name, has_pt = sectors[0].event, share.batches[0].truth.pt is not None
         # Free memory: the model's inputs are as large as the graph, and so are the sectors.
         del share, predicted, columns
-        joined = _joined(sectors, n_ranks, world.groups) if whole else None
+        joined = _whole_event(sectors, n_ranks, world.groups) if whole else None
         del sectors
         if assignment is not None and assignment.part == 0:
             logits, code, weights, *others = edges.unbind(1)
@@ -95,7 +95,7 @@ def score_events(
     model.train()
 
 
-def _joined(sectors: list[Sector], n_ranks: int, groups: Groups) -> Sector | None:
+def _whole_event(sectors: list[Sector], n_ranks: int, groups: Groups) -> Sector | None:
     """Returns the whole event on the first of the ranks that share it, and None on the others."""
     if sectors[0].parts == 1:
         return sectors[0]

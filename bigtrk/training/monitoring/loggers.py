@@ -36,7 +36,7 @@ def check_loggers(names: Sequence[str]) -> None:
 
 @contextmanager
 def open_logger(name: str, folder: Path) -> Iterator[Logger]:
-    """Yields a function that logs records in a thread; InputError if the logger does not open."""
+    """Yields a function that logs a record, in a thread; InputError if the logger does not open."""
 
     def warn(what: str) -> None:
         warn_once(
@@ -82,7 +82,7 @@ def open_logger(name: str, folder: Path) -> Iterator[Logger]:
 
 @contextmanager
 def _tensorboard(folder: Path) -> Iterator[Logger]:
-    """Logs to event files in the run folder; flushes after each record."""
+    """Yields a logger to event files in the run folder; it flushes after each record."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(folder)
@@ -97,7 +97,7 @@ def _tensorboard(folder: Path) -> Iterator[Logger]:
 
 @contextmanager
 def _wandb(folder: Path) -> Iterator[Logger]:
-    """Logs to project "bigtrk", or WANDB_PROJECT; a resumed run continues its own W&B run."""
+    """Yields a logger to project "bigtrk", or WANDB_PROJECT; a resumed run continues its own."""
     import wandb
 
     record = read_run_record(folder)
@@ -120,7 +120,7 @@ def _wandb(folder: Path) -> Iterator[Logger]:
 
 @contextmanager
 def _mlflow(folder: Path) -> Iterator[Logger]:
-    """Logs to experiment "bigtrk", or MLFLOW_EXPERIMENT_NAME; a resumed run continues its own."""
+    """Yields a logger to experiment "bigtrk", or MLFLOW_EXPERIMENT_NAME; a resumed run goes on."""
     import mlflow
 
     record = read_run_record(folder)
