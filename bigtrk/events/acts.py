@@ -70,7 +70,7 @@ ACTS_CELLS = replace(CELLS, maker="ACTS", aliases=CELLS.aliases | {"measurement_
 _MEASUREMENTS_FILE = re.compile(r"(event\d+)-measurements\.csv(\.gz)?")
 _MAP_FILE = re.compile(r"(event\d+)-measurement-simhit-map\.csv(\.gz)?")
 _HITS_FILE = re.compile(r"(?:(event\d+)-)?hits\.csv(\.gz)?")
-_ONLY = event_name(0)  # of files without an event's name
+_ONLY = event_name(0)  # the event of files whose names have no event
 
 
 def find_acts(path: Path) -> "ActsEvents | None":
@@ -189,12 +189,12 @@ class ActsEvents:
 def _are_simulated(file: Path) -> bool:
     """True if the header of a hits file names true positions and no hit ids."""
     if not file.is_file():
-        return False  # a pipe would be waited for
+        return False  # reading a pipe would block
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as content:
             header = content.readline(4096).decode("latin-1").strip().split(",")
     except (OSError, EOFError, zlib.error):
-        return False  # TrackML's reader says what is wrong
+        return False  # TrackML's reader reports the error
     return {"tx", "geometry_id"} <= set(header) and "hit_id" not in header
 
 

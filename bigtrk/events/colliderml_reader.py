@@ -84,7 +84,7 @@ def stored_particle_ids(ours: NDArray[np.generic]) -> NDArray[np.uint64]:
     return ours.astype(np.uint64) - np.uint64(1)
 
 
-BUFFER_BYTES = 1 << 20  # read at once of each column; without, a whole group's packed bytes are
+BUFFER_BYTES = 1 << 20  # read of a column at a time; without it, a whole row group
 
 
 @dataclass(frozen=True)
@@ -125,13 +125,13 @@ class RowStream:
                 self._rows = self._file.iter_batches(1, groups, self._columns, use_threads=False)
                 self._group, self._next = place.group, 0
             skipped = place.row - self._next
-            self._group = -1  # what fails is begun again
+            self._group = -1  # after an error, the group is read from its start
             found = next(islice(self._rows, skipped, None))
             self._group, self._next = place.group, place.row + 1
             return found
 
 
-# The files of hits and of particles, in the sample in use and in another.
+# Keeps four files open: hits and particles of two samples.
 _stream = lru_cache(maxsize=4)(RowStream)
 
 
@@ -142,7 +142,7 @@ def _damage_told(file: StoredFile) -> AbstractContextManager[None]:
 
 
 WIDEST = 8  # bytes of a value
-# The number in an event's name has at most 18 digits, by which tracks tell events.
+# Track files identify an event by the number in its name, at most 18 digits.
 LAST_EVENT = 10**18 - 1
 
 
@@ -164,7 +164,7 @@ def find_rows(files: tuple[StoredFile, ...], spec: TableSpec) -> dict[int, Place
 
 def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
     with _damage_told(file), file.path.open("rb") as handle:
-        # A few bytes can stand for any number of equal values.
+        # A few packed bytes can expand to any number of equal values.
         most = max(values_of_groups(handle), default=0)
         if most * WIDEST > max(FREE_BYTES, MAX_RATIO * file.size):
             raise InputError(
@@ -227,7 +227,7 @@ def _present(schema: pa.Schema, spec: TableSpec, file: StoredFile) -> tuple[str,
 
 FIX = "correct the value, or fetch the file again"
 EMPTY = "remove the row, build the others with --events, or use the event for inference only"
-UNLISTED = np.int64(1)  # the sample's 0: a particle if the particles list it, else none
+UNLISTED = np.int64(1)  # the sample's id 0: no particle, unless the particle table lists it
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ class Sample:
             return Event(name, hits)
         particles = _particles(self, number)
         particle = row.columns["particle_id"].astype(np.int64, copy=False)
-        # Hits of other particles that are not listed keep them, as the task's metrics do.
+        # Other ids that the particle table lacks are kept, as in the metrics of ColliderML's task.
         if UNLISTED not in particles.columns["particle_id"]:
             particle = np.where(particle == UNLISTED, NOISE, particle)
         truth: Columns = {"hit_id": hit_id, "particle_id": particle}
@@ -362,7 +362,7 @@ def find_sample(path: Path) -> Sample | None:
     files: dict[str, list[StoredFile]] = {"tracker_hits": [], "particles": []}
     for root in roots:
         for file in _parquet_files(root):
-            # The file's name says which table it is of, or that of the nearest folder.
+            # The name of the file, or else of its nearest folder, tells its table.
             parts = (file.name, *reversed(file.relative_to(root).parts[:-1]), root.name)
             if table := next((match[1] for part in parts if (match := _TABLE.search(part))), None):
                 check_file(file)

@@ -119,7 +119,7 @@ def _flight(*places: NDArray[np.generic]) -> NDArray[np.float64]:
     return time / LIGHT
 
 
-EVENTS_PER_FILE = 10  # what a stopped simulation makes again at most
+EVENTS_PER_FILE = 10  # a stopped simulation repeats at most these
 
 
 def write_sample(
@@ -137,7 +137,7 @@ def write_sample(
     for start in range(0, len(missing), EVENTS_PER_FILE):
         numbers = missing[start : start + EVENTS_PER_FILE]
         _write_file(folder, layers, numbers, islice(made, len(numbers)))
-    next(made, None)  # it says that all are done when it is asked for one more
+    next(made, None)  # lets `follow` report that all are done
 
 
 def _remove_unfinished(folder: Path, missing: Sequence[int]) -> None:
@@ -156,7 +156,7 @@ def _write_file(
 ) -> None:
     name = f"train-{numbers[0]:09d}-{numbers[-1]:09d}.parquet"
     with ExitStack() as open_tables:
-        # Hits are placed last, by which an event is found, and is then whole.
+        # Hits are placed last: readers find an event by its hits, once all else is there.
         tables: dict[str, pq.ParquetWriter] = {}
         for number, event in zip(numbers, events, strict=True):
             lists = {"tracker_hits": _hit_lists(event, layers)}

@@ -31,7 +31,7 @@ OVERLAP = 0.2
 # detector of ACTS has, of which TrackML's is one (Examples/Detectors/GenericDetector). Its beam
 # pipe (0.2 % of a radiation length) and pixel support tube (0.5 %) are left out.
 STRUCTURE = {7: 1.5, 8: 1.5, 9: 1.5, 12: 2.5, 13: 2.0, 14: 2.5, 16: 3.5, 17: 2.5, 18: 3.5}
-STRUCTURE_PER_SENSOR = 10.0  # of other volumes: the usual ratio to the sensor's thickness
+STRUCTURE_PER_SENSOR = 10.0  # other volumes: ratio of structure to the sensor's thickness
 RADIATION_LENGTH = 93.7  # mm, of silicon
 
 
@@ -236,8 +236,8 @@ _LONG_DISCS = (1300.0, 1600.0, 1900.0, 2250.0, 2600.0, 3000.0)
 _ODD_PIXELS = (0.125, 0.05, 0.05)
 _ODD_SHORT_STRIPS = (0.2, 0.08, 0.4)
 _LONG_STRIPS = (0.25, 0.125)
-# A barrel's modules are tilted by 0.12 (pixels) and 0.15 rad: so much staggered, neighbours are as
-# far apart where they overlap. Long strips are double-sided.
+# Real barrel modules are tilted by 0.12 (pixels) and 0.15 rad; here they are staggered so that
+# neighbours are as far apart where they overlap. Long strips are double-sided.
 _BARRELS = (
     barrel(17, (32.6, 68.4, 114.3, 170.3), 507.25, (16, 32, 52, 78), 14, 0.8, *_ODD_PIXELS),
     barrel(
@@ -246,8 +246,8 @@ _BARRELS = (
     barrel(29, (820.4, 1020.6), 1139.25, (60, 80), 21, 6.0, *_LONG_STRIPS, 108.5, (-3.3, 3.3)),
 )
 
-# Rings of the end caps, each a row of its own: number of its layer of least z at negative z, volume
-# at positive z, discs, how far behind them, r from and to, modules (mm).
+# Rings of end-cap modules: id of the layer of least z at negative z, volume at positive z, z of
+# the discs, offset in z from them, least and largest r, number of modules (lengths in mm).
 _RINGS: tuple[tuple[Any, ...], ...] = (
     (4, 18, _ODD_PIXEL_DISCS, -3.8, 42, 110, 24, 0.6, *_ODD_PIXELS),
     (4, 18, _ODD_PIXEL_DISCS, 3.2, 105.5, 173.5, 36, 0.6, *_ODD_PIXELS),

@@ -27,7 +27,7 @@ class EventSource(Protocol):
 # The function of each format, `module:function`, that finds events at a path, or returns None. The
 # first that finds some reads them (docs/adding/reader.md). They are imported when called.
 READERS = {
-    "acts": "bigtrk.events.acts:find_acts",  # its folders hold hits.csv, too, of other columns
+    "acts": "bigtrk.events.acts:find_acts",  # first: its folders may also hold a hits.csv
     "trackml": "bigtrk.events.trackml:find_trackml",
     "colliderml": "bigtrk.events.colliderml_reader:find_sample",
 }
@@ -42,7 +42,7 @@ def _source_at(path: Path) -> tuple[str, EventSource]:
     for name, function in READERS.items():
         if source := resolve_name(function)(path):
             return name, source
-    # It also reads archives and single files, and says what is missing.
+    # TrackML's reader also takes archives and single files, and reports what is missing.
     return "trackml", resolve_name("bigtrk.events.trackml:TrackmlEvents")(path)
 
 
@@ -82,7 +82,7 @@ def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> 
     """
     event = _source_at(path)[1].read(name, with_truth)
     where = event.where or f"{path}, {event.name}"
-    for axis in "xyz":  # a reader of the user's own may not look
+    for axis in "xyz":  # a user's own reader may not check this
         if len(bad := np.flatnonzero(~np.isfinite(event.hits[axis].astype(np.float64)))):
             raise InputError(
                 f"{where}: {axis} of hit {event.hits['hit_id'][bad[0]]} is not a finite number; "

@@ -83,7 +83,7 @@ def parse_table(content: bytes, spec: TableSpec, where: str, may_be_empty: bool 
             table = _read_arrow(content, names, types)
     except pa.ArrowInvalid as error:
         _fail_as_arrow(names, types, where, str(error))
-    # Integers know no blank: an optional column that has some is left out.
+    # An int64 cannot be blank: an optional column with blanks is left out.
     known = [n for n in types if n not in spec.optional_ids or not table.column(n).null_count]
     columns = {name: _to_numpy(table, name, spec, where) for name in known}
     if spec.packed in columns:
@@ -290,6 +290,7 @@ def _file_of(source: Source, name: str, spec: TableSpec) -> str | None:
 
 
 def check_unique(table: Columns, key: str, where: str) -> None:
+    """Raises InputError if column `key` holds an id twice."""
     ids = table[key].astype(np.int64, copy=False)
     if (ids[1:] > ids[:-1]).all():  # as in most files: no sort is needed
         return
@@ -338,7 +339,7 @@ def write_event(event: Event, folder: Path, compress: bool = True) -> list[Path]
     Ids are exact. Floats are written in the shortest form that gives the same float32 when read, as
     in TrackML's own files; NaN is written as a blank.
     """
-    # Hits come last: an event is found by its hits file, and is then whole.
+    # Hits are written last: a reader finds an event by its hits file, once all else is there.
     return [
         write_table(columns, folder / f"{event.name}-{table}.csv", compress)
         for table in ("cells", "particles", "truth", "hits")

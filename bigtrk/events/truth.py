@@ -11,7 +11,7 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 EXACT = 2**53  # float64 rounds integers above it
-MOST_WEIGHT = 1e9  # of a hit: an event's sum to 1, and others' sums stay finite
+MOST_WEIGHT = 1e9  # of a hit; TrackML's sum to 1 per event; keeps other sums finite
 
 
 def module_ids(hits: Columns) -> Int64:

@@ -39,7 +39,7 @@ FARTHEST = 1e6  # of |X|, a thousand kilometres: keeps features finite in float3
 
 
 _LATER_SECTION = re.compile(r"_[gs](?!0+$)\d+$")
-_CROSSING = 10  # edges that should cross phi = pi: where none does, the graph is no whole event
+_CROSSING = 10  # expected edges across phi = pi; if there are none, the graph is a section
 
 
 def import_heptrkx_folder(
@@ -194,7 +194,7 @@ def _check(arrays: Arrays, file: Path) -> None:
         raise _bad(file, "array 'X' holds NaN or infinite coordinates")
     if np.abs(x.astype(np.float64)).max(initial=0.0) > FARTHEST:
         raise _bad(file, f"array 'X' holds coordinates beyond {FARTHEST:g}")
-    # Unscaled coordinates (rad) would pass for a detector of three turns.
+    # Unscaled coordinates (rad) would look like a detector of three turns.
     if np.abs(x[:, 1].astype(np.float64)).max(initial=0.0) > 1.0 + 1e-3:
         raise _bad(file, "array 'X' must hold phi / pi within -1 and 1 in its second column")
     if y.ndim != 1 or not np.isin(y, (0, 1)).all():
@@ -247,7 +247,7 @@ def write_heptrkx(graph: EventGraph, folder: Path) -> Path:
             "build the graph from events"
         )
     columns = [graph.node_feature_names.index(name) for name in COLUMNS]
-    # The float32 nearest to a quotient gives the column again, if any float32 does.
+    # Rounded to the nearest float32, which gives back the column on import if any float32 does.
     x = (graph.node_features[:, columns].numpy().astype(np.float64) / UNITS).astype(np.float32)
     source, destination = graph.edge_index.numpy()
     edges = np.arange(graph.n_edges)

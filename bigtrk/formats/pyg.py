@@ -18,7 +18,7 @@ SUFFIXES = (".pt", ".pyg")
 _OF_DATASET = ("pre_filter.pt", "pre_transform.pt")  # a Dataset writes them next to its graphs
 _REMEDY = "save each graph by itself as torch.save(Data(x=..., edge_index=...), FILE)"
 _READER = TorchReader(
-    # An event graph has no place for what these make, which is left out or refused by its name.
+    # An event graph has no place for objects of these classes; they are left out or refused.
     held=(
         *NUMPY,
         *PYG,

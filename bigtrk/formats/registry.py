@@ -41,8 +41,8 @@ GRAPH_READERS = {
     "pyg": Format("bigtrk.formats.pyg:import_pyg_folder", takes=("node_features", "edge_features")),
     "acorn": Format("bigtrk.formats.acorn.import_graphs:import_acorn_folder", takes=("pt_unit",)),
 }
-# A format may keep more of a graph than bigtrk reads: in sections of its file, each with the
-# function(opened, keep) that thins it to the edges `keep` [E] bool, and in keys of its record.
+# A format may keep more of a graph than bigtrk reads, in a section of the graph's file and in keys
+# of its record. function(opened, keep) thins the section to the edges `keep` [E] bool.
 SECTION_THINNERS = {"acorn": Format("bigtrk.formats.acorn.columns:thinned_section")}
 KEPT_IN_RECORDS = ("acorn_folder",)
 # function(graphs, out) returns the paths of the files; with `run`, scorer=... gives edges' scores.

@@ -129,7 +129,7 @@ def second_ways(edge_index: Tensor, node_id: Tensor, y: Tensor) -> Tensor:
     return second
 
 
-# Here and in sectors == is identity: that of tensors is no truth value.
+# eq=False, here and for sectors: == of tensors gives a tensor, not True or False.
 @dataclass(frozen=True, eq=False)
 class ParticleTable:
     """The particles of one event.

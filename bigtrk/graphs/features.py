@@ -79,9 +79,9 @@ Scale = float | tuple[float, float]
 
 NODE_FEATURES = ("r", "phi", "z", "eta")
 CELL_FEATURES = ("cluster_count", "cluster_value", "cluster_u", "cluster_v")
-# These are computed when they are asked for: phi alone puts neighbours at -pi and pi far apart.
+# Computed on request: phi alone puts neighbours at -pi and pi far apart.
 FROM_PHI: dict[str, Callable[[Tensor], Tensor]] = {"cos_phi": torch.cos, "sin_phi": torch.sin}
-POSITIONS = ("r", "phi", "z")  # the features of nodes that those of edges are computed from
+POSITIONS = ("r", "phi", "z")  # the node features from which edge features are computed
 EDGE_FEATURES = ("dr", "dphi", "dz", "deta", "phislope", "rphislope")
 # These are computed when they are asked for, never stored. z0 (mm): where the straight line through
 # both hits in (r, z) meets the beam line. A track keeps z0 and phislope from edge to edge, so their
@@ -240,7 +240,7 @@ def check_finite(
     """Raises InputError for a value not finite in the `chosen` columns of features [rows,
     len(names)]. what: the event, and "node" or "edge", for messages. ids [rows]: ids in the event.
     """
-    if features.sum().isfinite():  # then all are, which takes a tenth of the time of asking each
+    if features.sum().isfinite():  # then all are finite: a tenth of the time of checking each
         return
     read = {*chosen, *(["phi"] if FROM_PHI.keys() & chosen else [])}
     for name in read.intersection(names):
@@ -254,7 +254,7 @@ def check_finite(
 
 
 Function = Callable[..., Tensor]
-# Relative to the column's largest value: torch rounds the last rows in another way than the others.
+# Tolerance relative to the column's largest value: torch rounds the last rows differently.
 _SAME = 1e-5
 
 

@@ -98,9 +98,9 @@ def nearest_distances(eta: Floats, phi: Floats) -> Floats:
 
 
 Mask = NDArray[np.bool_]
-EVENT, BUILDER = "event", "builder"  # what there is before the first stage; the last one
+EVENT, BUILDER = "event", "builder"  # before the first stage; the last stage
 CATEGORIES = ("found", "hits", "radius", "filter", "true_edges_cut", "merged", "builder")
-# The parts of a passage whose seconds are those of a stage.
+# Stage -> the parts of a Passage whose seconds it sums.
 PARTS = {
     EVENT: (),
     "radius": ("embedding", "radius", "features"),

@@ -13,7 +13,7 @@ from bigtrk.graphs.storage.event_folder import ORIGIN, GraphFolder
 from bigtrk.graphs.storage.graph_folder import GraphToMake, MadeWithMore, fill_folder
 from bigtrk.pipeline.models import EdgeScorer, cut_for, load_embedding, load_scorer, radius_for
 
-RADIUS_EFFICIENCY = 0.99  # of target edges, unless a radius or another share is asked for
+RADIUS_EFFICIENCY = 0.99  # default share of target edges to keep
 
 
 def build_radius_graphs(
@@ -42,7 +42,7 @@ def build_radius_graphs(
     return build_with(events, out, builder, names, prefix)
 
 
-CUT_EFFICIENCY = 0.995  # of target edges, unless a cut or another share is asked for
+CUT_EFFICIENCY = 0.995  # default share of target edges to keep
 
 
 def filter_folder(
@@ -74,7 +74,7 @@ def filter_folder(
 
 def _task(folder: GraphFolder, event: str, scorer: EdgeScorer, cut: float) -> GraphToMake:
     record = folder.record(event)
-    # The origin of an event stays what it was, so that runs know the events they trained on.
+    # The event's origin is kept, so that runs recognise the events they trained on.
     source = record.get("made_from", {}).get("source", record["digests"]["graph"])
 
     def make() -> MadeWithMore:

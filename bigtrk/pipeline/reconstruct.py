@@ -99,7 +99,7 @@ def clear_folder(out: Path, names: Collection[str]) -> None:
     if replaced := sum(file.exists() for file in files):
         complain(f"{out}: replacing the tracks of {number_of(replaced, 'event')} that were there")
     with disk_errors():
-        fits = (parameters_path(out, name) for name in names)  # of the tracks before
+        fits = (parameters_path(out, name) for name in names)  # of former tracks
         for file in (out / SUBMISSION, *files, *fits):
             file.unlink(missing_ok=True)
 
@@ -126,8 +126,8 @@ def show_tracks(made: TracksMade, console: Console) -> None:
     say(f"seconds per event: {told}")
 
 
-# Makes an event's tracks: hit_id [N], track of each hit [N], and what it took. Without an event
-# (None) the rank takes part in what ranks do together.
+# Makes an event's tracks: hit_id [N], track of each hit [N], and the Passage. Given None, the rank
+# takes part in collective work only.
 MakeTracks = Callable[[str | None], tuple[Ids, Ids, Passage] | None]
 
 
@@ -147,7 +147,7 @@ def fill_tracks(
     on_first_rank(lambda: clear_folder(out, sizes))
     mine, names, refused = TracksMade(), share_of(sizes, ranks), list[InputError]()
     for own in follow(names, len(names), what) if ranks.is_first else names:
-        # A rank whose disk refused a file takes part in what others wait for, and makes no more.
+        # A rank whose disk refused a file makes no more tracks, but takes part in collective work.
         name = None if refused else own
         try:
             found = make(name)

@@ -31,7 +31,7 @@ from bigtrk.tracks.builders.merge_tree import MergeTree, read_merge_tree
 from bigtrk.tracks.evaluation import scored_graph
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 
-# Is shown a stage's name, the edges that it leaves [2, E], and their scores [E] if it gives some.
+# Called with a stage's name, the edges that it leaves [2, E], and their scores [E], if any.
 Watch = Callable[[str, NDArray[np.int64], NDArray[np.floating] | None], None]
 
 

@@ -13,7 +13,7 @@ from bigtrk.records.pipeline import TRAINED, is_pipeline
 from bigtrk.training.model_files import load_model, model_configuration
 from bigtrk.training.settings import Configuration
 
-Check = Callable[[str, Configuration], None]  # raises for a run whose model cannot be given
+Check = Callable[[str, Configuration], None]  # raises if a run's model cannot be exported
 
 
 def stages_of(run: Path, check: Check = lambda *_: None) -> list[Stage]:

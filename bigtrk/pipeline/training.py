@@ -184,7 +184,7 @@ def train_merge_tree(
         event = known_event(scored, graph.particle_id.numpy())
         known.append((event, listed_particles(graph.particles)))
     quality = train_quality([event for event, _ in known], seed)
-    # One alone has no others to be judged by.
+    # A single event has no others to learn from.
     scan = cross_fitted_scan(known, seed) if len(known) > 1 else {}
     threshold = choose_threshold(scan, fakes)
     say(_choice(threshold, scan, fakes))

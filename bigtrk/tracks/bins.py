@@ -76,7 +76,7 @@ def _places(values: Floats, edges: tuple[float, ...]) -> Ids:
     """Returns the bin of each value [V]: 0 to B - 1, B if outside all bins, B + 1 if NaN."""
     bins = len(edges) - 1
     place = np.searchsorted(edges, values, side="right") - 1
-    # Values above the bins, and NaN, are at `bins` by now.
+    # Here, values above the bins, and NaN, have the place `bins`.
     return np.where(np.isnan(values), bins + 1, np.where(place < 0, bins, place))
 
 

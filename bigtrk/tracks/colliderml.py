@@ -76,14 +76,14 @@ def count_submitted(event: Event, tracks: HitTracks) -> ColliderMLCounts:
     row = rows_of(tracks.hit_id, event.hits["hit_id"].astype(np.int64, copy=False))
     known = row >= 0
     row = row[known]
-    # Tracks are numbered from 0, so that -1 is one of them.
+    # Renumbered from 0, so that track -1 counts like the others.
     numbers, track = np.unique(tracks.track_id[known], return_inverse=True)
     pairs = overlaps(track, particle_id[row])
     most_hits = np.zeros(len(numbers), np.int64)  # that a track shares with one particle
     np.maximum.at(most_hits, pairs.track_id, pairs.shared)
     tracks_of_particle = np.unique(pairs.particle_id, return_counts=True)[1]
     track_weight = np.bincount(track, weight[row], len(numbers))
-    # Of several particles with as much weight the first listed counts, as the package has it.
+    # Of several particles with equal weight the first listed one counts, as in the package.
     shared = np.bincount(pairs.row_of_hit, weight[row], len(pairs.shared))
     first = np.unique(pairs.row_of_hit, return_index=True)[1]
     majority = np.flatnonzero(best_at(pairs.track_id, first, shared))

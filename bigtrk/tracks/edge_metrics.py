@@ -167,7 +167,7 @@ def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -
         ends = event.edge_index[1][torch.from_numpy(target)]
         row = event.particles.rows_of(event.particle_id[ends]).numpy()
         found = predicted[target]
-        # Row -1 is that of particles that the table lacks.
+        # Row -1, of particles that the table lacks, selects the NaN.
         known = (event.particles.pt, event.particles.eta)
         pt, eta = (np.append(column.double().numpy(), np.nan)[row] for column in known)
         bins["efficiency_by_pt"] = binned_ratio(pt, found, PT_EDGES)

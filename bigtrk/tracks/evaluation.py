@@ -199,7 +199,7 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
     model = judged(graph, options.score_cut)
     perfect = judged(replace(graph, scores=true.astype(np.float64)), PERFECT_CUT)
     true_kept = judged(replace(graph, scores=graph.scores * true), options.score_cut, budget)
-    # The candidates of strict mode do not depend on the tracks.
+    # The particles to be found in strict mode do not depend on the tracks.
     particle = model[1][BUDGET].particle
     with_true_edges = event.particle_id[event.edge_index[1][event.y]]
     has_true_edges = np.isin(table.particle_id[particle], with_true_edges)

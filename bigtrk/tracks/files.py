@@ -121,7 +121,7 @@ def write_rows(
     """
     plain = pa_csv.WriteOptions(quoting_style="none", quoting_header="none")
     make = partial(pa_csv.CSVWriter, write_options=plain) if csv else pq.ParquetWriter
-    # The temporary name tells Arrow of no packing.
+    # Arrow cannot see from the temporary name that the file is gzipped.
     packing = "gzip" if csv and path.suffix == ".gz" else None
 
     def write(temporary: Path) -> None:
@@ -271,7 +271,7 @@ def longest_track(hits: Sequence[Sequence[int]], rank: Ids | None = None) -> tup
     """
     lengths = np.array([len(track) for track in hits], np.int64)
     ties = np.arange(len(hits)) if rank is None else rank
-    order = np.lexsort((ties, -lengths))  # the first that lists a hit has it
+    order = np.lexsort((ties, -lengths))  # a hit goes to the first track that lists it
     listed = [np.asarray(hits[row], np.int64) for row in order]
     hit = np.concatenate([np.empty(0, np.int64), *listed])
     found, first = np.unique(hit, return_index=True)
@@ -381,7 +381,7 @@ def _open_parquet(path: Path) -> TrackSource:
         for number, row in zip(numbers.tolist(), first.tolist(), strict=True):
             groups.setdefault(number, []).append(group)
             first_row.setdefault(number, begin + row + 1)
-    # Events follow each other in most files: the last group holds the next event's rows, too.
+    # Caches the last group, which in most files also holds the next event's first rows.
     read_group = lru_cache(maxsize=1)(rows.read)
 
     def of_group(group: int, number: int) -> dict[str, Ids]:

@@ -19,10 +19,10 @@ from bigtrk.tracks.bins import ETA_EDGES, Floats
 from bigtrk.tracks.matching import Ids, majority_particles
 
 PARAMETERS = ("d0", "z0", "phi", "theta", "qop")  # mm, mm, rad, rad, 1/GeV
-BORN_WITHIN = 0.1  # mm of the beam line: the truth knows no parameters there of other particles
+BORN_WITHIN = 0.1  # mm from the beam line; of other particles the truth gives no parameters there
 PT_EDGES = (0.15, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # GeV
 ONE_SIGMA = (15.865, 84.135)  # percentiles
-FEW = 20  # tracks, of which no width is given
+FEW = 20  # with fewer tracks, no width is given
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,7 @@ def _true_hits(rows: Overlaps, particles: Particles, matching: Matching) -> Ids:
     """Returns the number of hits of each row's particle, as the mode counts them: [R]."""
     if matching.mode == "acorn":
         return rows.particle_hits
-    # A particle that the table lacks has at least the hits that are seen.
+    # For a particle that the table lacks, the hits seen are counted.
     in_event = np.append(particles.nhits, 0)[rows_of(rows.particle_id, particles.particle_id)]
     hits: Ids = np.maximum(rows.particle_hits, in_event)
     return hits
@@ -236,7 +236,7 @@ def _true_hits(rows: Overlaps, particles: Particles, matching: Matching) -> Ids:
 def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, Mask]:
     """Marks rows whose track matches, and rows whose particle is reconstructed: [R], [R]."""
     fraction = matching.matching_fraction
-    # Half is read as more than half, so that no track matches two particles.
+    # A fraction of 0.5 means more than half, so that no track matches two particles.
     fraction += 1e-6 if fraction == 0.5 else 0
     pure = rows.shared / rows.track_hits >= fraction
     complete = rows.shared / true_hits >= fraction

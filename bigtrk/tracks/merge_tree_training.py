@@ -55,8 +55,8 @@ def known_event(graph: ScoredGraph, particle_id: Ids) -> KnownEvent:
 
 
 BATCH = 4096
-# Two full events, of 45,000 candidates each, take STEPS. Taught on 13,000 for so long, tracks had
-# more fakes than after 500 steps: 2.0 % against 1.3 % at threshold 0.5.
+# Two full events of 45,000 candidates each are trained for STEPS. On 13,000 candidates, that many
+# steps gave more fakes than 500 steps did: 2.0 % against 1.3 % at threshold 0.5.
 STEPS, LEAST_STEPS, PASSES = 2000, 300, 100
 LEARNING_RATE = 3e-3
 
@@ -124,7 +124,7 @@ def _train(features: Tensor, good: Tensor, seed: int) -> list[Tensor]:
     """Trains a network's weights by mean cross entropy; the learning rate falls linearly to 0."""
     generator = torch.Generator().manual_seed(seed)
     weights = _fresh(generator)
-    # As many as see each candidate PASSES times, within limits.
+    # The number that shows each candidate PASSES times, within limits.
     steps = min(max(PASSES * len(good) // BATCH, LEAST_STEPS), STEPS)
     optimizer = torch.optim.Adam(weights, LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
@@ -148,7 +148,7 @@ def _fresh(generator: torch.Generator) -> list[Tensor]:
     return weights
 
 
-UNCHOSEN = 0.5  # of two errors, a fake and a particle lost, neither is the worse
+UNCHOSEN = 0.5  # weighs a fake and a lost particle equally
 THRESHOLDS = tuple(step / 40 for step in range(1, 40))
 PT_MIN = 1.0  # GeV
 # A track and a particle match as in the first lines of `bigtrk score`.

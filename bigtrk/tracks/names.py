@@ -3,8 +3,8 @@
 from enum import StrEnum
 from typing import Literal
 
-Task = Literal["colliderml"]  # of a public arena, by whose metrics `bigtrk score` judges, too
-Rules = Literal["all"]  # of published figures, by which it judges, too
+Task = Literal["colliderml"]  # public tasks whose metrics `bigtrk score` can add
+Rules = Literal["all"]  # rules of published figures that it can add
 
 
 class BuilderName(StrEnum):

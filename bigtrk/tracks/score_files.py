@@ -21,7 +21,7 @@ from bigtrk.tracks.matching import Criteria, Ids, overlaps
 from bigtrk.tracks.names import Rules, Task
 from bigtrk.tracks.rules import RULES, RuleCounts
 
-CROWD = 100  # particles; a track that has hits of more stands for hits in no track
+CROWD = 100  # particles; a track with hits of more probably stands for hits in no track
 
 
 def score_files(
@@ -47,7 +47,7 @@ def score_files(
     crowded: str | None = None
     nothing = np.empty(0, np.int64)
     matchings = criteria.matchings()
-    # Its samples number particles from 0, as submissions do.
+    # ColliderML's samples number particles from 0, as its submissions do.
     by_place = format_of(events) == EventFormat.COLLIDERML
     submitted = in_tracks = NOTHING
     fits: list[FitErrors] = []
@@ -61,7 +61,7 @@ def score_files(
         track_id = listed.of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
         crowded = crowded or _crowded(event, track_id, listed.file)
         if task:
-            if hit_weights(event) is None:  # then all weigh the same: a TrackML score of all hits
+            if hit_weights(event) is None:  # then all hits weigh the same
                 weight = np.ones(len(event.truth["hit_id"]))
                 event = replace(event, truth=event.truth | {"weight": weight})
             if by_place and listed.claimed is not None:

@@ -43,7 +43,7 @@ DISPLACED_PT = 0.3  # GeV
 DISPLACED_MEAN = 80.0  # mm, transverse
 DECAY_MOMENTUM = 0.2  # GeV, a pion's in the rest frame of the K0 it comes from
 PARTICLES_PER_VERTEX = 50
-MAX_VERTICES = 2000  # the id has 12 bits for the vertex; the first keeps an int64 positive
+MAX_VERTICES = 2000  # ids have 12 bits for the vertex; the highest stays 0 to keep int64 positive
 PION = 211
 
 
@@ -66,7 +66,7 @@ def generate_particles(
     eta = ETA_SIGMA * ndtri(rng.uniform(1 - edge, edge, n_particles))
     sigmas = np.array([[BEAM_SIGMA_XY], [BEAM_SIGMA_XY], [beam_sigma_z]])
     x, y, z = (rng.normal(size=(3, vertices)) * sigmas)[:, vertex]
-    # The flight of a neutral parent is off the particle's direction by its decay momentum.
+    # A neutral parent flies at an angle to the particle, which follows from the decay momentum.
     angle = np.minimum(DECAY_MOMENTUM / pt, 1.0)
     flight = np.where(displaced, rng.exponential(DISPLACED_MEAN, n_particles), 0.0)
     parent_phi = phi + angle * rng.normal(size=n_particles)
@@ -132,7 +132,7 @@ def particle_deposits(
     """
     is_odd = is_open_data_detector(layers.volume_id)
     field, missed = (ODD_FIELD, ODD_INEFFICIENCY) if is_odd else (FIELD, INEFFICIENCY)
-    # A stream of its own: modules draw the same numbers with and without material.
+    # A random stream of its own, so that modules draw the same numbers without material.
     crossings = propagate(helices(particles, field), layers, rng.spawn(1)[0])
     deposits, inside = _in_modules(crossings, layers)
     deposits, angle = deposits.take(inside), crossings.angle[inside]
@@ -168,7 +168,7 @@ def _in_modules(crossings: Crossings, layers: DetectorLayers) -> tuple[Deposits,
     phi, radius = np.arctan2(y, x), np.hypot(x, y)
     barrel = layers.is_barrel[layer]
     along = layers.along(layer, x, y, crossings.z)
-    # The nearest column of the parity of the side.
+    # The nearest column on the crossing's side: even columns or odd ones.
     side, n_phi = crossings.side, layers.n_phi[layer]
     place = (phi + np.pi) / (2 * np.pi) * n_phi - 0.5
     column = np.mod(2 * np.rint((place - side) / 2).astype(np.int64) + side, n_phi)
@@ -194,8 +194,8 @@ def _slope(along: Float64, normal: Float64) -> Float64:
 
 
 STRIP_PITCH = 1.0  # mm; modules of a longer pitch_v are strips, whose cells read 1
-# mm; a hit of a longer strip is put into its middle: an error of a third of its length would leave
-# the module.
+# mm; hits on longer strips are put at the strip's middle, since an error of pitch / sqrt(12) could
+# put them outside the module.
 LONG_STRIP = 20.0
 
 

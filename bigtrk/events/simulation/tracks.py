@@ -31,8 +31,8 @@ BETHE = 0.307075e-3  # GeV cm^2/mol: 4 pi N_A r_e^2 m_e c^2
 FIELD = 2.0  # T
 GEV_PER_TESLA_MM = 0.299792458e-3
 MAX_SLOPE = 15.0  # of a track to a layer's normal: bounds its path in the layer and its clusters
-# A surface that the helix at the vertex crosses further away than this from its layer is not met
-# (mm). 99.9 % of crossings are within 61 mm of where that helix would have been.
+# Surfaces that the undeflected helix crosses farther than this from their layer are ignored (mm).
+# 99.9 % of crossings are within 61 mm of the undeflected helix.
 NEAR = 100.0
 
 
@@ -240,7 +240,7 @@ def propagate(helix: Helices, layers: DetectorLayers, rng: np.random.Generator) 
     deflections only; without material the crossings are those of the helices, to the last bit.
     """
     ahead = _surfaces_ahead(helix, layers)
-    # Drawn at once: which of them a surface gets does not hang on what happens before it.
+    # Drawn at once, so that a surface's deflection does not depend on earlier crossings.
     kicks = rng.normal(size=(2, len(ahead.particle)))
     # Each particle's helix since its last deflection, NaN once it stops, and the angle before it.
     now, turned = helix.take(np.arange(len(helix.pt))), np.zeros(len(helix.pt))

@@ -35,7 +35,7 @@ _HIT_COLUMNS = (
     *("weight", "cell_count", "cell_val", "leta", "lphi", "lx", "ly", "lz", "geta", "gphi"),
 )
 EDGE_COLUMNS = ("dr", "dphi", "dz", "deta", "phislope", "rphislope")
-# The newer name of each older one; hit_y has none, as y was given to the truth of edges.
+# Older name -> newer name; hit_y has no older one, since y meant the edges' truth.
 NEWER = {
     **{name: HITS + name for name in _HIT_COLUMNS},
     **{name: EDGES + name for name in EDGE_COLUMNS},
@@ -54,7 +54,7 @@ READER = TorchReader(
     without="save the graph without it",
     again="write the graph again with acorn",
 )
-_OF_BATCHES = ("batch", "ptr", "num_nodes", "_num_nodes")  # of a DataBatch of one graph
+_OF_BATCHES = ("batch", "ptr", "num_nodes", "_num_nodes")  # added by a DataBatch of one graph
 _RESULTS = (SCORES, "edge_track_labels")
 MOST_VALUES = 50_000  # plain ones of one graph
 _PLAIN_KEYS = (int, float, str)
@@ -174,7 +174,7 @@ def _both(name: str) -> str:
 SECTION = "acorn"
 FOLDER = "acorn_folder"  # in a record: such as trainset, where a graph goes back to
 _COLUMN = "column/"
-_BFLOAT16 = "bfloat16/"  # the bits of such a column, as numpy, with which files are read, has none
+_BFLOAT16 = "bfloat16/"  # such a column's bits as int16, since numpy has no bfloat16
 _TURNED = "turned"
 _PLAIN = "plain"
 _IN_GRAPH = ("edge_index", *(EDGES + name for name in EDGE_COLUMNS))
@@ -220,7 +220,7 @@ def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
     n_edges, tensors = len(keep), {}
     for name, column in source.tensors.items():
         if name == TRUE_MAP:
-            # The numbers of true edges among those that are left, else -1.
+            # Each true edge's index among the edges kept, or -1.
             number = torch.cat([torch.where(keep, keep.cumsum(0) - 1, -1), torch.tensor([-1])])
             known = (column >= 0) & (column < n_edges)
             tensors[name] = number[column.long().where(known, -1)]

@@ -113,7 +113,7 @@ def _particle_columns(table: ParticleTable, particle: Tensor) -> dict[str, Tenso
     """Returns acorn's columns of particles for each true edge, [T] each; NaN or -1 if unknown."""
     row = table.rows_of(particle)
 
-    def known(column: Tensor) -> Tensor:  # of a particle that is not listed, in row -1, nothing
+    def known(column: Tensor) -> Tensor:  # NaN in row -1, of particles not listed
         return torch.cat([column.double(), torch.tensor([torch.nan])])[row]
 
     vx, vy, vz = map(known, table.vertex.T)
@@ -168,7 +168,7 @@ def acorn_data(
     event_id = _innermost(columns.get("event_id")) or f"{event_number(graph.name):09d}"
     columns["event_id"] = event_id
     if scorer is not None:
-        # A DataLoader makes a list of an event's id: what makes tracks reads such a list.
+        # acorn's track building expects an event id in a list, as a DataLoader makes it.
         start = time.perf_counter()
         scores = scorer(graph)
         taken = time.perf_counter() - start

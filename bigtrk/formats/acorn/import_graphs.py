@@ -72,7 +72,7 @@ def _files(source: Path) -> dict[str, Path]:
 
 
 _PER_GEV: dict[PtUnit, float] = {"mev": 1000.0, "gev": 1.0}
-# The unit of pT by how the name of a data reader of acorn, or bigtrk's own, begins.
+# How a data reader's name begins (acorn's, or bigtrk's own) -> the unit of pT.
 _UNITS: dict[str, PtUnit] = {"Athena": "mev", "TrackML": "gev", "Acts": "gev", "bigtrk": "gev"}
 _TRUE = "true edges"
 MOST_HITS = 2**31 - 1
@@ -91,7 +91,7 @@ def _particles_of_hits(columns: AcornColumns, n_hits: int) -> Tensor | None:
     if particle.is_floating_point():
         raise columns.bad(PARTICLE, f"is {particle.dtype}, which loses ids", "save integers")
     of_hit = np.full(n_hits, NOISE, np.int64)
-    # acorn's order: a hit that two particles share has the one of the edge that ends there.
+    # In acorn's order: a hit of two particles gets the one whose edge ends there.
     for ends in edges:
         of_hit[ends] = particle.numpy()
     return torch.from_numpy(of_hit)

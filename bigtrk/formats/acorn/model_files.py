@@ -131,7 +131,7 @@ def read_model(file: Path) -> StoredModel:
         raise InputError(f"{error}; only acorn's InteractionGNN2 can be imported") from None
     data = DataSettings(node_features=settings.node_features, edge_features=settings.edge_features)
     configuration = Configuration(data=data, model=settings.model_settings())
-    # A column that has no scale here keeps acorn's, and need not be measured.
+    # A column without a scale in bigtrk keeps acorn's, and need not be measured.
     scales = settings.scales()[0]
     measured = MeasuredScales(nodes={k: (0.0, v) for k, v in scales.items() if k not in SCALES})
     return StoredModel(_model(file, settings, weights), configuration, frozenset(), measured)

@@ -38,8 +38,8 @@ from bigtrk.tracks.files import event_number, longest_track, tracks_path, write_
 from bigtrk.tracks.rules import PIXELS
 
 DEFAULT = "configs/acts.yaml"
-RECORD, DIGESTS = "baseline.json", "digests.json"  # settings, and the events they were used on
-MOST = 1e6  # of any setting: ACTS takes no larger ones everywhere
+RECORD, DIGESTS = "baseline.json", "digests.json"  # the settings; digests of the events done
+MOST = 1e6  # largest value of a setting; some of ACTS's refuse larger ones
 
 
 class Seeding(Settings):

@@ -131,7 +131,7 @@ def _fitting_steps(detector: GenericDetector, hits: Sequence[Sequence[int]]) -> 
                 detector.field,
                 multipleScattering=True,
                 energyLoss=True,
-                # Smoothing leaves the material before the first hit out: pulls of 3 to 4.
+                # Smoothing instead would ignore the material before the first hit: pulls of 3 to 4.
                 reverseFilteringMomThreshold=1e6,
                 reverseFilteringCovarianceScaling=100.0,
                 freeToBoundCorrection=examples.FreeToBoundCorrection(False),

@@ -178,7 +178,7 @@ def _activated(activation: Activation, width: int) -> list[nn.Module]:
 
 
 def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
-    # Nothing is drawn on "meta"; the weights take the place of what is there.
+    # On "meta" no random weights are drawn; the given ones replace them.
     made = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
     made.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)
     if bias is not None:

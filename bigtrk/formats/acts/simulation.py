@@ -23,7 +23,7 @@ from bigtrk.formats.acts.software import (
 
 RECORD = "simulation.json"
 TABLES = ("cells", "particles_simulated", "hits", "measurement-simhit-map", "measurements")
-# Soft and hard particles of a vertex: their share, and their pT from and to (GeV).
+# Soft and hard particles of a vertex: share, least pT and largest pT (GeV).
 SPECTRUM = ((5 / 6, 0.15, 1.0), (1 / 6, 1.0, 10.0))
 ETA = 3.0
 BEAM = (0.0125, 0.0125, 55.5)  # mm; standard deviations of vertices

@@ -31,8 +31,8 @@ PITCHES = (
     | dict.fromkeys((16, 17, 18), (0.12, 10.8))
 )
 FIELD = 2.0  # T, along z
-CANDIDATES = 12  # nearest modules that a hit is looked for in
-OFF_MODULE = 0.1  # mm from a module, beyond which a hit is said to be off it
+CANDIDATES = 12  # nearest modules among which a hit's module is chosen
+OFF_MODULE = 0.1  # mm; a warning counts hits farther than this from every module
 
 
 def load_acts() -> Any:

@@ -37,8 +37,8 @@ from bigtrk.graphs.builders.windows import chunks, expand
 from bigtrk.graphs.features import Floats, Ints
 
 SIGMAS = 3.0
-# Half of what lies between is a standard deviation of a normal distribution, and few outliers,
-# scattered particles among them, do not widen it.
+# Half of the distance between these quantiles is a normal distribution's standard deviation; a
+# few outliers, such as scattered particles, do not widen it.
 QUANTILES = (0.1587, 0.8413)
 
 
@@ -61,7 +61,7 @@ def learn_module_map(events: Iterable[Event], made: str, pt_min: float = 1.0) ->
     lowest, highest = (
         end.reduceat(values[:, order], start, axis=1) for end in (np.minimum, np.maximum)
     )
-    # The next of n values lies beyond all before in 2 of n + 1 cases.
+    # After n values the next one lies outside their range with the chance 2 / (n + 1).
     margin = SIGMAS * _spread_on_layers(keys, values)[:, order[start]] / counts
     bounds = np.stack([lowest - margin, highest + margin])
     return ModuleMap(made, modules, row.reshape(-1, 3), counts, bounds)
@@ -99,7 +99,7 @@ def _spread_on_layers(keys: Ints, values: Floats) -> Floats:
     return spreads[:, group]
 
 
-# A few modules are missing in every map; with as many hits, the map is too small or another's.
+# Every map lacks a few modules; if this share of hits lies on unknown ones, the map does not fit.
 MANY = 0.1
 
 
@@ -110,7 +110,7 @@ class ModuleMapBuilder:
         self.module_map = module_map
         self.parameters = {"module_map": module_map.digest()}
         triplets, bounds = module_map.triplets, module_map.bounds
-        # The pairs of modules of all triplets, and the numbers of each one's two.
+        # All different pairs of modules, and for each triplet the indices of its two pairs.
         self._pairs, number = numbered(np.concatenate([triplets[:, :2], triplets[:, 1:]]))
         first, second = np.split(number, 2)
         # Triplets are taken in order of their first pair.
@@ -141,7 +141,7 @@ class ModuleMapBuilder:
             one, triplet = expand(rows, begin[part], end[part], np.arange(len(self._second)))
             passed = are_within(self._bounds[:, FIRST], features[:, one], triplet)
             one, triplet = one[passed], triplet[passed]
-            # The second doublets are of the triplet's second pair and begin where the first ends.
+            # A second doublet has the triplet's second module pair and starts where the first ends.
             wanted = self._second[triplet] * n_hits + doublets[1, one]
             first, last = (np.searchsorted(key, wanted, side=side) for side in ("left", "right"))
             for some in chunks(last - first):

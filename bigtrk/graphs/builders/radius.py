@@ -40,7 +40,7 @@ class RadiusBuilder:
         if has_more_pairs(tree, self.radius, self.most):
             n_pairs = count_pairs(tree, self.radius)
             remedy = "lower --radius or --efficiency, or train the embedding for longer"
-            if count_pairs(tree, 0.0) > self.most:  # which no radius parts
+            if count_pairs(tree, 0.0) > self.most:  # pairs of hits at one point
                 remedy = "the hits are in one place: correct their coordinates"
             raise InputError(
                 f"{event.name}: {n_pairs:,} pairs of hits are closer than {self.radius:g} in the "

@@ -33,14 +33,14 @@ TARGET_HITS = 3  # of a particle whose edges a graph should hold
 # |phi_slope|, |dphi|, z0, -z0, deta, -deta: either charge, both directions along the beam.
 SIDES = 6
 PHI_SLOPE, DPHI, Z0, MINUS_Z0, DETA, MINUS_DETA = range(SIDES)
-# No box starts wider than this quantile of all pairs' edges, some of which scattered far out, nor
-# than FENCE times the way from the median to the 95 % quantile, in case of a few wrong labels.
+# A box starts within this quantile of all pairs' edges, since some edges scatter far out, and
+# within FENCE times the distance from the median to the 95 % quantile, since labels may be wrong.
 OUTLIER = 0.9995
 FENCE = 30.0
 DPHI_MAX = 3.0  # rad
 PEEL = 0.005  # fraction of a pair's true edges that one step gives up
 DEEPEST = 0.5  # fraction of a pair's true edges at which peeling ends
-# The efficiency, with pairs of one edge, where fewer target edges than these are there.
+# With fewer target edges than FEW, the efficiency is FEW_EFFICIENCY, and one edge makes a pair.
 FEW = 10_000
 FEW_EFFICIENCY = 0.995
 SAMPLE = 50_000  # doublets that show what a pair's sides cost

@@ -119,8 +119,8 @@ def write_windows(path: Path, windows: Windows) -> None:
 
 
 CHUNK = 1_000_000  # candidates tested at a time: about 100 MB
-# Hits nearer than this in r tell no slope: those of one ring of long strips lie in its middle. For
-# such doublets phi_slope and z0 count as 0, and the outer hit is that of larger |z|.
+# Hits closer than this in r give no slope, as all hits of a ring of long strips are put at one r.
+# Such a doublet has phi_slope = z0 = 0, and its outer hit is the one of larger |z|.
 FLAT = 5.0  # mm
 # Phi differences are tested exactly after the search, which rounds differently at the wrap.
 SLACK = 1e-9  # rad

@@ -83,7 +83,7 @@ def write_sections(path: Path, sections: dict[str, Section], record: dict[str, A
         for section, content in sections.items()
         for name, tensor in content.items()
     }
-    # safetensors does not write tensors in the same memory: copies are written.
+    # safetensors refuses tensors that share memory, so these are copied.
     places = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
     for name, tensor in tensors.items():
         if places[tensor.untyped_storage().data_ptr()] > 1:
@@ -124,8 +124,8 @@ class SectionFile:
         self.path = path
         check_file(path)
         try:
-            # It checks that the tensors follow each other up to the file's end. Mapped here: each
-            # tensor that safetensors 0.8 makes itself leaves an object in memory for ever.
+            # safe_open checks that the tensors follow each other up to the file's end. The file is
+            # mapped here, since safetensors 0.8 leaks an object for each tensor that it makes.
             with safe_open(path, framework="np"), path.open("rb") as handle:
                 size = int.from_bytes(handle.read(SIZE_BYTES), "little")
                 self._header = parse_json(handle.read(size).decode())
@@ -162,7 +162,7 @@ class SectionFile:
                     )
                     content[name.removeprefix(prefix)] = torch.from_numpy(array)
             found = self.digests[section] if section in self.known else digest(content)
-        except Exception as error:  # of the type, the shape or the place in the file
+        except Exception as error:  # from a wrong dtype, shape or offset
             raise InputError(
                 f"{self.path}: is damaged in its section {section!r} ({reason(error)}); make the "
                 "file again"
@@ -176,7 +176,7 @@ class SectionFile:
 MANIFEST = "manifest.json"
 SUFFIX = ".safetensors"
 WINDOWS = "windows.yaml"  # next to the graphs that were built with them
-# In a record: the digest of the event, where made_from's source is that of something else.
+# A record's key for the event's digest, if the source in made_from is not the event.
 ORIGIN = "origin"
 
 Count = Annotated[int, Field(ge=0, lt=2**40)]
@@ -186,7 +186,7 @@ Digests = dict[str, str]
 
 MODULUS = 2**64  # of sums over ids
 _NODES, _EDGES = "own each of the event's nodes once", "own each of the event's edges once"
-# The sums of a sector (sector_folder.sector_sums): what sectors fail to do if they do not add up.
+# Checksums of a sector (sector_folder.sector_sums): what sectors fail to do if they are wrong.
 SUMS = {
     "own_edges": _EDGES,
     "node_ids": _NODES,
@@ -264,7 +264,7 @@ class SectorsEntry(GraphEntry):
                 )
         if sum(sector.owned for sector in self.sectors) != self.nodes:
             raise ValueError(f"the nodes of its sectors do not sum to its {self.nodes} nodes")
-        # Merging allocates a row for each node; each has its id in the file.
+        # Merging allocates a row per node, so the number must be credible: each id takes bytes.
         if self.nodes > self.bytes:
             raise ValueError(f"{self.bytes} bytes cannot hold its {self.nodes} nodes")
         self._check_exchange()
@@ -436,6 +436,7 @@ class GraphFolder(EventFolder):
 
 
 def graph_of(opened: SectionFile) -> EventGraph:
+    """Reads a file's graph; InputError if its bytes have changed, or are no graph."""
     content, record, where = opened.read("graph"), opened.record, f"{opened.path}, graph"
     nodes, node_names = record["nodes"], tuple(record["node_feature_names"])
     edges, edge_names = record["edges"], tuple(record["edge_feature_names"])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 NO_TRACK = -1  # track_id of a hit in no track
-# Fused multiplication would round distances unlike the plain passes.
+# Fused multiply-add would round distances differently from the Python code.
 CODE = "tracks", Path(__file__).with_name("tracks.c"), (), (NATIVE, "-ffp-contract=off")
 
 
@@ -103,7 +103,8 @@ def outward_edges(graph: ScoredGraph, score_cut: float) -> Edges:
     """
     kept = (graph.scores > score_cut) & (graph.edge_index[0] != graph.edge_index[1])
     one, other = graph.edge_index[:, kept]
-    # Sines differ between machines in the last bit, and hits on a cylinder are equally far.
+    # Rounded, since sines differ between machines in the last bit, which would decide among hits
+    # of one cylinder.
     distance = np.linalg.norm(graph.position, axis=1).round(DECIMALS)
     near, far = distance[one], distance[other]
     inward = (near > far) | ((near == far) & (one > other))

@@ -45,8 +45,8 @@ class HitGroups:
         return values - self.spread(self.means(values))
 
 
-# Below this share of its square the variance of the squared distances from the mean is rounding:
-# two hits lie equally far from it, and a straight line through them is what is known.
+# The variance of the hits' squared distances from their mean is rounding below this share of the
+# mean squared, as for two hits, equally far from their mean: a straight line is fitted.
 SMALLEST_VARIANCE = 1e-18
 SMALLEST_SPREAD = 1e-6  # mm: hits whose arcs differ by less have no slope
 TINY = 1e-300
@@ -189,7 +189,7 @@ FEATURES = (
     "first_r",
     "last_r",
 )
-# Keep logarithms finite; what is smaller is equal.
+# Added to values to keep their logarithms finite; much smaller values become equal.
 _SCORE, _RESIDUAL, _D0, _Z0, _CURVATURE = 1e-6, 1e-3, 1e-2, 1.0, 1e-6  # mm, 1/mm
 
 
@@ -277,7 +277,7 @@ def _mean_logits(tree: HitTree, hits: HitGroups, place: Ids) -> Values:
     between = np.zeros(len(tree.hits))
     between[tree.meeting] = logit(tree.score)
     rows = between[place]
-    rows[hits.begin] = 0  # what meets there is outside
+    rows[hits.begin] = 0  # the edge there leads to another candidate's hit
     return hits.means(rows) * hits.size / (hits.size - 1)
 
 

@@ -18,8 +18,8 @@ from bigtrk.tracks.builders.hit_tree import Ids, Values
 MIN_HITS = 3
 MOST_HITS = 20
 LOWEST_SCORE = 0.02  # of an edge
-# Of the logarithms of a chain's scores. With -6 and 200,000 chains, 0.2 % more of the particles of
-# Fatras's pixel hits were found and 1.3 to 1.7 % more of event 1000's, in 2 and 6 times the time.
+# Least sum of the logarithms of a chain's scores. -6 and 200,000 chains found 0.2 % more of the
+# particles in Fatras's pixel hits and 1.3 to 1.7 % more in event 1000, in 2 and 6 times the time.
 LOWEST_SUM = -4.5
 MOST_EDGES = 8  # that a chain may follow from a hit
 MOST_CHAINS = 40_000  # of one length; the best are kept

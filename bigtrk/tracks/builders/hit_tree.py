@@ -40,7 +40,7 @@ def _exclude(graph: ScoredGraph, group: Sequence[int], other: Sequence[int]) -> 
     return bool((of_module | (of_layer & apart)).any())
 
 
-# Edges of lower scores would only unite what is no track any more.
+# Edges of lower scores would only make unions too mixed to be tracks.
 LOWEST_SCORE = 0.01
 
 
@@ -79,7 +79,7 @@ class HitTree:
         won = np.flatnonzero((values > 0) & (values == best[len(self.hits) :]))
         order = won[np.lexsort((-self.size[won], self.first[won]))]
         end = self.first[order] + self.size[order]
-        # Those within a larger one end no later than those before.
+        # A union inside a larger one ends no later than the unions before it.
         outermost = end > np.append(0, np.maximum.accumulate(end))[:-1]
         return np.sort(order[outermost])
 
@@ -114,7 +114,7 @@ def _unite(edges: Ids, graph: ScoredGraph) -> tuple[Ids, Ids]:
     found, n_hits = library(), graph.n_hits
     if found is None:
         return _plain_unite(edges, graph)
-    # Compiled code would write to wherever they lead.
+    # Compiled code would write out of bounds.
     assert edges.min(initial=0) >= 0, "edges lead to hits"
     assert edges.max(initial=-1) < n_hits, "edges lead to hits"
     assert graph.modules is None or graph.modules.shape == graph.position.shape == (n_hits, 3)
@@ -136,8 +136,8 @@ def _unite(edges: Ids, graph: ScoredGraph) -> tuple[Ids, Ids]:
 
 
 def _plain_unite(edges: Ids, graph: ScoredGraph) -> tuple[Ids, Ids]:
-    group = [[hit] for hit in range(graph.n_hits)]  # of each hit; a group's hits share the list
-    node = list(range(graph.n_hits))  # of the group, at its first hit
+    group = [[hit] for hit in range(graph.n_hits)]  # hit -> its group, one list for all of its hits
+    node = list(range(graph.n_hits))  # first hit of a group -> the group's node
     children, used = [], []
     for edge, (source, destination) in enumerate(edges.T.tolist()):
         a, b = group[source], group[destination]

@@ -102,9 +102,9 @@ class MergeTree:
         return tracks_at(graph, tree, candidates, self.quality, min_hits)(self.threshold)
 
 
-# With 0.5, 0.8 and 0.95, before chains were limited as now, both passes found 98.6, 98.8 and 99.1 %
-# of the particles of Fatras's pixel hits at a threshold of 0.1, and 90.9, 89.9 and 88.4 % of those
-# of event 1000's full hits at 4 to 5 % fakes.
+# SURE = 0.5, 0.8 and 0.95 (before chains had today's limits): both passes found 98.6, 98.8 and
+# 99.1 % of the particles in Fatras's pixel hits at threshold 0.1, and 90.9, 89.9 and 88.4 % of
+# those in event 1000's full hits at 4 to 5 % fakes.
 SURE = 0.8
 
 
@@ -125,7 +125,7 @@ def tracks_at(
         return lambda threshold: take_tracks(tree, candidates, probability - threshold, min_hits)
     of_chains = quality.chains
 
-    @lru_cache(1)  # those at SURE serve all thresholds below
+    @lru_cache(1)  # all thresholds below SURE share one result
     def left(least: float) -> tuple[Ids, Chains, Values]:
         sure, chains = chains_left(graph, tree, candidates, probability - least, min_hits)
         return sure, chains, of_chains(chains.features)

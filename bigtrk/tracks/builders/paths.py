@@ -94,7 +94,7 @@ def longest_paths(
                 ways[node] = list(followed(node))
                 waiting += ways[node]
         length, following = dict.fromkeys(ways, 1), dict.fromkeys(ways, -1)
-        # Edges lead to later nodes, so that these are known first.
+        # Edges lead to later nodes, so these are computed first.
         for node in sorted(ways, reverse=True):
             for target in ways[node]:
                 if length[target] >= length[node]:

@@ -86,7 +86,7 @@ class Walk:
         branched[component[(outgoing > 1) | (incoming > 1)]] = True
         in_chain = ~branched[component]
         path = self._paths(edges.where(~in_chain[edges.source]), n_hits, min_hits)
-        # Components are fewer than hits.
+        # Component numbers are below n_hits, so paths get other numbers.
         apart = np.where(path == NO_TRACK, NO_TRACK, path + n_hits)
         return numbered(np.where(in_chain, component, apart), min_hits)
 
