@@ -46,7 +46,7 @@ class PlannedRun(NamedTuple):
 
 @dataclass(frozen=True)
 class ScalingSeries:
-    """A series. Weak: equal events per rank, one each per step. Strong: equal events in all."""
+    """A series. Weak: fixed events per rank, one per rank in a step. Strong: fixed in all."""
 
     folder: Path
     record: SeriesRecord

@@ -280,7 +280,7 @@ def run_model(model: nn.Module, share: Share) -> list[Tensor]:
 
 
 def compute(model: nn.Module, share: Share) -> list[EdgePrediction]:
-    """Returns an edge model's predictions by sector; edges not computed come last, with FALSE."""
+    """Returns an edge model's predictions by sector; edges left out come last, with logit FALSE."""
     found = []
     for made, batch in zip(run_model(model, share), share.batches, strict=True):
         left_out = 0, len(batch.truth.label) - len(made)
