@@ -82,7 +82,7 @@ def overlap_edges(event: Event) -> Int64:
 
 
 def particle_kinematics(event: Event) -> Columns:
-    """Returns a table of all particles, with a hit in the truth or listed, ascending by id.
+    """Returns a table of particles that are listed or have a hit in the truth, ascending by id.
 
     particle_id [P] int64, pt (GeV) eta phi (rad) vx vy vz (mm) [P] float64, NaN if the particle is
     not listed, nhits [P] int64: its hits in this event's truth. InputError without truth.

@@ -114,7 +114,7 @@ AT_A_TIME = 1 << 20  # edges that are compared, or whose features are computed, 
 
 
 def second_ways(edge_index: Tensor, node_id: Tensor, y: Tensor) -> Tensor:
-    """Marks edges from higher to lower node id whose reverse exists with the same label: [E]."""
+    """Marks edges to a lower node whose reverse has the same label: [2, E], [N], [E] -> [E]."""
     source, destination = node_id[edge_index.long()]
     second: Tensor = source > destination
     rows = second.nonzero().squeeze(1)

@@ -54,8 +54,8 @@ GIVEN = (("data", "train"), ("data", "validation"), ("run", "folder"), ("trainin
 
 
 class PipelineSettings(Settings):
-    """`pipeline.yaml`. embedding, filter and classifier are settings as `bigtrk/train.py` takes
-    them, without those that the pipeline itself gives (GIVEN).
+    """The settings in `pipeline.yaml`. embedding, filter, classifier: as for `bigtrk/train.py`,
+    without the settings that the pipeline sets itself (GIVEN).
     """
 
     validation: int = Field(1, ge=1)

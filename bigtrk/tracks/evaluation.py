@@ -130,8 +130,8 @@ def budget_matching(matchings: Iterable[Matching]) -> Matching:
 
 @dataclass(frozen=True)
 class JudgedTracks:
-    """One event's tracks from one set of scores, judged: metrics by TrackOptions.matchings(), bins
-    likewise (None for styles except BINNED_STYLE), and the TrackML score.
+    """One event's tracks from one set of scores, judged: metrics in the order of
+    TrackOptions.matchings(), bins likewise (None except in BINNED_STYLE), and the TrackML score.
     """
 
     metrics: list[TrackMetrics]

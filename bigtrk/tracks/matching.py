@@ -76,7 +76,7 @@ Mode = Literal["acorn", "strict"]
 
 @dataclass(frozen=True)
 class Particles:
-    """The particles of an event: particle_id [P] int64, pt [P] (GeV), nhits [P] int64, all hits."""
+    """Particles: particle_id [P] int64, pt [P] (GeV), nhits [P] int64 (all hits in the event)."""
 
     particle_id: Ids
     pt: NDArray[np.floating]

@@ -389,7 +389,7 @@ def event_of_particles(
 
 
 def _weights(lead: Deposits, particles: Columns) -> Float64:
-    """Returns weights like TrackML's, [N], sum 1; 0 for noise and particles of few hits."""
+    """Returns weights like TrackML's, [N], scaled to sum 1: 0.2 below 0.5 GeV, 1 above 3 GeV."""
     nhits = particles["nhits"].astype(np.int64)
     pt = np.hypot(particles["px"].astype(np.float64), particles["py"].astype(np.float64))
     counts = (lead.particle != NO_PARTICLE) & (nhits[lead.particle] >= MIN_WEIGHTED_HITS)

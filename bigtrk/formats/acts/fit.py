@@ -86,7 +86,7 @@ class FittedTracks:
         return {name: values[self.converged] for name, values in found.items()}
 
     def passing(self, chi2_max: float | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Marks the converged fits of at most `chi2_max` per degree of freedom, [T]; None: all."""
+        """Marks converged fits of chi2 per degree of freedom up to `chi2_max` (None: any): [T]."""
         if chi2_max is None:
             return self.converged
         return self.converged & (self.chi2 <= chi2_max * np.maximum(self.ndf, 1))

@@ -37,8 +37,8 @@ Digitization = Literal["smearing", "clusters"]
 
 @dataclass(frozen=True)
 class FatrasOptions:
-    """Options of a simulation: the number of charged particles of an event, shared among vertices;
-    or a HepMC3 file, whose events are taken one after another.
+    """Options of a simulation: the number of charged particles per event, shared among vertices, or
+    a HepMC3 file, whose events are simulated one after another.
     """
 
     particles: int

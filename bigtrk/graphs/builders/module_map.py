@@ -59,7 +59,7 @@ FIRST, SECOND, CHANGE = slice(0, 4), slice(4, 8), slice(8, 10)  # rows of FEATUR
 
 
 def are_within(bounds: Floats, features: Floats, triplet: Ints) -> NDArray[np.bool_]:
-    """True where all features [F, K] lie in the bounds [2, F, T] of their `triplet` [K]: [K]."""
+    """True if features [F, K] all lie in bounds [2, F, T] of their `triplet` [K], no NaN: [K]."""
     inside = np.ones(len(triplet), dtype=bool)
     for feature, lower, upper in zip(features, *bounds, strict=True):
         inside &= (lower[triplet] <= feature) & (feature <= upper[triplet])

@@ -90,7 +90,7 @@ def fill_folder(
     """Makes each graph of `tasks` that `out` lacks, then writes and returns the manifest.
 
     A graph is kept if its file is whole and was made from the same source with the same
-    `parameters`. The manifest lists all whole graphs in `out` made with these, by any call.
+    `parameters`. The manifest lists all whole graphs of these parameters in `out`, by any call.
 
     total, what: number of tasks, and title, of the progress. prefix: starts graphs' names. alone:
     the manifest lists only this call's graphs; graphs of the same names are replaced, not refused.

@@ -108,9 +108,7 @@ def grow(graph: ScoredGraph) -> HitTree:
 
 
 def _unite(edges: Ids, graph: ScoredGraph) -> tuple[Ids, Ids]:
-    """Unites hits by edges [2, E] in their order; returns each union's children [M, 2] and edge
-    [M].
-    """
+    """Unites hits by edges [2, E] in order; returns unions' children [M, 2] and edge [M]."""
     found, n_hits = library(), graph.n_hits
     if found is None:
         return _plain_unite(edges, graph)
