@@ -30,9 +30,9 @@ class EdgeMLPConfig(ModelSettings):
     mlp_layers: Linears = 3
     """Number of its hidden layers."""
     recompute: Literal["none", "layer", "chunk"] = "chunk"
-    """The same as the Interaction GNN's."""
+    """Parts that the backward pass computes again, as for the Interaction GNN."""
     precision: Precision = "fp32"
-    """The same as the Interaction GNN's."""
+    """`bf16` computes in bfloat16, as for the Interaction GNN."""
 
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> "EdgeMLP":  # noqa: ARG002
         return EdgeMLP(self, n_node_features, n_edge_features)
@@ -83,9 +83,9 @@ class EmbeddingConfig(ModelSettings):
     dimensions: Annotated[int, Field(ge=1, le=64)] = 8
     """Dimensions of the space that hits are embedded in."""
     recompute: Literal["none", "layer", "chunk"] = "none"
-    """The same as the Interaction GNN's; hits are fewer than edges."""
+    """Parts that the backward pass computes again, as for the Interaction GNN."""
     precision: Literal["fp32"] = "fp32"
-    """Positions in the embedding need all digits."""
+    """Only float32, since positions in the embedding need all digits."""
 
     @property
     def kind(self) -> Kind:
