@@ -62,8 +62,8 @@ INLINE bf16 to_bf16(float value) {
 static inline long min(long a, long b) { return a < b ? a : b; }
 static inline long max(long a, long b) { return a > b ? a : b; }
 
-// A sum over rows is that of at most PARTS parts, which are as many and as large on any number of
-// threads.
+// A sum over rows adds at most PARTS partial sums, whose number and sizes do not depend on the
+// number of threads.
 #define PARTS 8
 #define ROWS_OF_PART 512
 static inline long rows_of_part(long m) {
@@ -72,7 +72,7 @@ static inline long rows_of_part(long m) {
 }
 static inline long parts_of(long m) { return (m + rows_of_part(m) - 1) / rows_of_part(m); }
 
-// total [h] += the sum of the parts, which are `apart`; the first one takes that.
+// total [h] += the sum of the parts, `apart` numbers apart; it overwrites the first part.
 INLINE void add_parts(float *total, float *parts, long n_parts, long apart, long h) {
     for (long n = 1; n < n_parts; n++)
         SIMD for (long j = 0; j < h; j++) parts[j] += parts[n * apart + j];
