@@ -1,9 +1,9 @@
 // The passes over edges, then the matrix products between them; included by native.c once per type T
 // of the rows with its conversions `from` and `to` and NAME, which appends the type's name.
 //
-// z, grad, e, values, out [m, h] are rows of edges. ps and pd [n, h] are what the source and the
-// destination of an edge add to it, or NULL; src and dst [m] are its ends, which the caller has
-// checked.
+// z, grad, e, values, out [m, h] are rows of edges. ps and pd [n, h] are node rows, added at the
+// source and destination of an edge, or NULL; src and dst [m] are its two nodes, which the caller
+// has checked.
 
 INLINE void NAME(load)(const T *z, const T *ps, const T *pd, long i, const int64_t *src,
                        const int64_t *dst, long h, float *row) {
@@ -32,7 +32,7 @@ void NAME(norm_relu)(T *z, const T *ps, const T *pd, const int64_t *src, const i
     }
 }
 
-// The gradient of the sum that norm_relu normalises; out may be grad.
+// out = the gradient of z + ps[src] + pd[dst], which norm_relu normalises; out may be grad.
 void NAME(norm_relu_backward)(const T *grad, const T *normal, const float *rstd, T *out, long m,
                               long h) {
     #pragma omp parallel for schedule(static)
@@ -51,7 +51,7 @@ void NAME(norm_relu_backward)(const T *grad, const T *normal, const float *rstd,
     }
 }
 
-// grad + ps[src] + pd[dst] where e > 0; out may be grad.
+// out = grad + ps[src] + pd[dst] where e > 0, else 0; out may be grad.
 void NAME(relu_backward)(const T *grad, const T *e, const T *ps, const T *pd, const int64_t *src,
                          const int64_t *dst, T *out, long m, long h) {
     #pragma omp parallel for schedule(static)
@@ -199,8 +199,8 @@ INLINE void NAME(multiply_block)(const NAME(product) *p, long start) {
     }
 }
 
-// panels: room for as many terms of h columns, rounded up to WIDTH, as there are numbers, and for one
-// more of each factor.
+// panels: room for terms of h columns, rounded up to WIDTH: one for each of the numbers, and one
+// more for each factor.
 void NAME(multiply)(const T *const *rows, const T *const *weights, const long *numbers,
                     const long *strides, long factors, const T *bias, T *out, void *panels, long m,
                     long h) {
