@@ -129,5 +129,5 @@ def test_a_file_that_was_just_written_is_hashed_again(tmp_path: Path, hashed: Mo
 def test_other_folders_are_refused(tmp_path: Path) -> None:
     manifest = write_folder(tmp_path, a_graph()).manifest
     (tmp_path / MANIFEST).write_bytes(seal({**manifest, "format": "bigtrk sectors"}))
-    with pytest.raises(InputError, match="holds sectors; name graphs"):
+    with pytest.raises(InputError, match="holds sectors; name a folder of graphs"):
         GraphFolder(tmp_path)

@@ -108,5 +108,5 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no event 'event9'"):
         folder.read("event9", 0, 1)
     write_manifest(tmp_path / "graphs", "graphs", {}, [])
-    with pytest.raises(InputError, match="holds graphs; name sectors"):
+    with pytest.raises(InputError, match="holds graphs; name a folder of sectors"):
         SectorFolder(tmp_path / "graphs")
