@@ -86,8 +86,9 @@ def layer_tile(hidden: int, layers: int, dtype: torch.dtype, capability: int) ->
     if not fits or (hidden > 64 and capability < 8):
         return None
     if dtype == torch.float32:
-        # The weights are twice as large, and products keep both parts of them.
-        fits = hidden <= 32 or layers < 2 or capability >= (8 if layers < 3 else 9)
+        # The weights are twice as large, and products keep both parts of them. For 10, Triton 3.7
+        # keeps up to 24 bytes of a thread's registers in memory, in any layout that was tried.
+        fits = hidden <= 32 or layers < 2 or capability in ((8, 9) if layers < 3 else (9,))
         tile = (16, 4) if hidden <= 32 else (16, 8)
         return WholeRows(*tile, sums_first=False) if fits else None
     if hidden <= 32:
