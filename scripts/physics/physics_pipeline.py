@@ -50,6 +50,17 @@ def run(command: str) -> str:
     return done.stdout or ""
 
 
+def simulate(folders: dict[Path, int], particles: int, options: str = "") -> None:
+    """Simulates a number of events into each folder, numbered across all; keeps those there."""
+    first = 0
+    for folder, events in folders.items():
+        run(
+            f"bigtrk simulate {folder} {options} --events {events} --first-event {first} "
+            f"--particles {particles}"
+        )
+        first += events
+
+
 def trained(out: Path, seed: int) -> Path:
     """Trains the pipeline of a seed on `out`/events, unless it is there."""
     folder, file = out / f"pipeline{seed}", out / f"pipeline{seed}.yaml"
@@ -147,11 +158,7 @@ def main() -> None:
     results = Results("pipeline", arguments)
     out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
-    run(f"bigtrk simulate {out}/events --events {EVENTS} --particles {PARTICLES}")
-    run(
-        f"bigtrk simulate {out}/test_events --events {TEST_EVENTS} --first-event {EVENTS} "
-        f"--particles {PARTICLES}"
-    )
+    simulate({out / "events": EVENTS, out / "test_events": TEST_EVENTS}, PARTICLES)
     folders = {"simulated": out / "test_events"}
     if arguments.event1000:
         folders["event1000"] = arguments.event1000

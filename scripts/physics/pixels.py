@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 from bigtrk.console import Screen, exit_on_bad_input
-from scripts.physics.physics_pipeline import run
+from scripts.physics.physics_pipeline import simulate
 from scripts.physics.scoreboard import (
     QUICK_SETTINGS,
     SETTINGS,
@@ -36,11 +36,7 @@ def main() -> None:
     results = Results("pixels", arguments)
     out, quick = arguments.out.resolve(), arguments.quick
     training, judge, particles = QUICK if quick else (TRAINING, JUDGED, PARTICLES)
-    for name, first, events in (("training", 0, training), ("simulated", training, judge)):
-        run(
-            f"bigtrk simulate {out / name} --events {events} --first-event {first} "
-            f"--particles {particles}"
-        )
+    simulate({out / "training": training, out / "simulated": judge}, particles)
     hits = write_pixel_events(out / "training", out / "training_pixels")
     _, settings = QUICK_SETTINGS if quick else SETTINGS
     how = f"bigtrk reconstruct {trained(hits, out / 'pipeline', settings)}"

@@ -27,7 +27,7 @@ from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.trackml import write_event
 from bigtrk.records.pipeline import PIPELINE
 from bigtrk.shipped import shipped
-from scripts.physics.physics_pipeline import run
+from scripts.physics.physics_pipeline import run, simulate
 from scripts.results import CHECKOUT, RESULTS, Results, add_options
 
 TRAINING, JUDGED, PARTICLES = 40, 6, 8_800
@@ -159,11 +159,7 @@ def main() -> None:
     out, quick = arguments.out.resolve(), arguments.quick
     training, judge, particles = QUICK if quick else (TRAINING, JUDGED, PARTICLES)
     of_all, of_pixels = QUICK_SETTINGS if quick else SETTINGS
-    for name, first, events in (("training", 0, training), ("fatras", training, judge)):
-        run(
-            f"bigtrk simulate {out / name} --with acts --events {events} --first-event {first} "
-            f"--particles {particles}"
-        )
+    simulate({out / "training": training, out / "fatras": judge}, particles, "--with acts")
     pixels = write_pixel_events(out / "training", out / "training_pixels")
     pipelines = [
         trained(out / "training", out / "pipeline", of_all),

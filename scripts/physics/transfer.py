@@ -18,7 +18,7 @@ from bigtrk.console import Screen, exit_on_bad_input
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.trackml import write_event
 from bigtrk.shipped import shipped
-from scripts.physics.physics_pipeline import run
+from scripts.physics.physics_pipeline import simulate
 from scripts.physics.scoreboard import found_by, trained
 from scripts.results import Results, add_options
 
@@ -61,11 +61,8 @@ def main() -> None:
     out, quick = arguments.out.resolve(), arguments.quick
     training, settings = (6, "pipeline_quick") if quick else (TRAINING, "pipeline")
     for name, (particles, options) in SIMULATIONS.items():
-        for part, first, events in (("training", 0, training), ("judged", training, JUDGED)):
-            run(
-                f"bigtrk simulate {out / name / part} {options} --events {events} "
-                f"--first-event {first} --particles {QUICK if quick else particles}"
-            )
+        folders = {out / name / "training": training, out / name / "judged": JUDGED}
+        simulate(folders, QUICK if quick else particles, options)
     mix([out / name / "training" for name in SIMULATIONS], out / "both" / "training")
     sets = {name: out / name / "judged" for name in SIMULATIONS}
     if arguments.event1000 is not None:
