@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LONGEST_REASON = 400
+AGAINST_DIVERGENCE = (
+    "lower optimizer.lr or set optimizer.gradient_clipping: 'bigtrk resume RUN "
+    "optimizer.lr=LOWER', or start a new run"
+)
 # What to do about errors of the disk.
 _REMEDIES = {
     errno.EEXIST: "; it is not a folder: name another",

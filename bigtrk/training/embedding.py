@@ -14,7 +14,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bigtrk.errors import RankError
+from bigtrk.errors import AGAINST_DIVERGENCE, RankError
 from bigtrk.models.edges.plain import gathered
 from bigtrk.parallel.collectives import gather_items, together
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
@@ -146,8 +146,7 @@ def _embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> Embedde
     if not (hits.isfinite().all() and loss.isfinite()):
         raise RankError(
             f"rank {dist.get_rank()}: the embedding or the loss of {batch.sector.event} is not "
-            f"finite; lower optimizer.lr or set optimizer.gradient_clipping: 'bigtrk resume RUN "
-            f"optimizer.lr=LOWER', or start a new run"
+            f"finite; {AGAINST_DIVERGENCE}"
         )
     source, destination = batch.sector.edge_index
     lengths = (hits[source] - hits[destination]).norm(dim=1)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.console import MOST_LINES, follow
-from bigtrk.errors import InputError, StoppedError, shell_word
+from bigtrk.errors import AGAINST_DIVERGENCE, InputError, StoppedError, shell_word
 from bigtrk.parallel.collectives import all_max, all_sum, sum_on
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
@@ -123,10 +123,7 @@ class StepRunner:
         guarded = self.settings.spike_guard != "off"
         trained = total + self.settings.pt_weight * of_pt
         if not guarded and not math.isfinite(trained):
-            raise InputError(
-                f"the loss became {trained}; lower optimizer.lr or set optimizer."
-                "gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or start a new run"
-            )
+            raise InputError(f"the loss became {trained}; {AGAINST_DIVERGENCE}")
         measured, spike = self._norms() if norms or guarded else None, False
         if measured is not None and guarded:
             is_finite = math.isfinite(trained) and None not in measured.gradient.values()

@@ -19,7 +19,7 @@ from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
 from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_grad
 from torch import Tensor, nn
 
-from bigtrk.errors import InputError
+from bigtrk.errors import AGAINST_DIVERGENCE, InputError
 from bigtrk.parallel.engines.ddp import replica_pieces
 from bigtrk.parallel.engines.engine import Engine, Piece, Shard, flat_values
 from bigtrk.parallel.engines.optimizers import adam_state, make_optimizer, set_rates
@@ -80,10 +80,7 @@ class DeepSpeedEngine(Engine):
         self._stopwatch.add("reduce", float(milliseconds) / 1000)
         if not self._engine.was_step_applied():
             # All ranks raise: ZeRO's norm covers all gradients. It would continue without the step.
-            raise InputError(
-                "a gradient became NaN or infinite; lower optimizer.lr or set optimizer."
-                "gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or start a new run"
-            )
+            raise InputError(f"a gradient became NaN or infinite; {AGAINST_DIVERGENCE}")
 
     def discard(self) -> None:
         if self.stage == 0:

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from bigtrk.disk.files import disk_errors
-from bigtrk.errors import InputError
+from bigtrk.errors import AGAINST_DIVERGENCE, InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
@@ -54,10 +54,7 @@ def check_finite(tensors: dict[str, Tensor]) -> None:
     """Raises InputError for a tensor with NaN or infinity; the loss shows it one step too late."""
     for name, values in tensors.items():
         if not values.isfinite().all():
-            raise InputError(
-                f"{name} became NaN or infinite; lower optimizer.lr or set optimizer."
-                "gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or start a new run"
-            )
+            raise InputError(f"{name} became NaN or infinite; {AGAINST_DIVERGENCE}")
 
 
 def _shapes(engine: Engine) -> dict[str, tuple[int, ...]]:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from bigtrk.errors import RankError
+from bigtrk.errors import AGAINST_DIVERGENCE, RankError
 from bigtrk.graphs.event_graph import Sector, second_ways
 from bigtrk.graphs.sector import merge
 from bigtrk.parallel.collectives import collective_device, gather_items, gather_rows, together
@@ -171,8 +171,7 @@ def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss
     if wrong or not (scored.logits.isfinite().all() and loss.isfinite()):
         raise RankError(
             f"rank {dist.get_rank()}: the scores or the loss of {scored.name} are not finite; "
-            f"lower optimizer.lr or set optimizer.gradient_clipping: 'bigtrk resume RUN "
-            f"optimizer.lr=LOWER', or start a new run"
+            f"{AGAINST_DIVERGENCE}"
         )
     every = scored.logits, scored.y, scored.is_target
     logits, y, is_target = (column[scored.counted] for column in every)
