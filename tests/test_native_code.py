@@ -165,8 +165,9 @@ def test_a_cache_that_others_may_write_or_replace_is_not_used(
     kept: Place, folder: str, mode: int
 ) -> None:
     kept.plant(kept.library)
-    (kept.home / folder).chmod(mode)
-    assert_not_run(kept, f"{kept.home / folder}: others may write to it; chmod go-w ")
+    place = kept.home / folder
+    place.chmod(mode)
+    assert_not_run(kept, f"{place}: others may write to it; chmod go-w {place}, or ")
 
 
 def test_a_link_in_place_of_a_library_is_not_followed(kept: Place) -> None:
