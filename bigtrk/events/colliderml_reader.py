@@ -89,7 +89,7 @@ BUFFER_BYTES = 1 << 20  # read of a column at a time; without it, a whole row gr
 
 @dataclass(frozen=True)
 class Place:
-    """Where an event is stored: row `row` of row group `group`, which is row `number` of the file.
+    """The place of an event: row `row` of row group `group`, which is row `number` of the file.
 
     columns: the columns to read. size: bytes per row in this group.
     """

@@ -234,7 +234,7 @@ class TrainingSettings(Settings):
 
 
 class RunSettings(Settings):
-    """Where a run is recorded, and how long ranks wait for each other."""
+    """The folder and the records of a run, and how long ranks wait for each other."""
 
     folder: Path | None = None
     """Folder of the run; by default the next free number under `runs/`."""

@@ -98,9 +98,9 @@ class WholeMLP:
         partials = made.new_empty(-(-n_rows // layout[0]), lines, hidden, dtype=torch.float32)
         for summed, lowest in self.tile.launches(layers):
             flops = self._flops(layers - first_bias, summed, layers - 1 - lowest, given is not None)
-            read = "whole_backward", flops, layout
             tensors = given, made, None if lowest else gradient, partials
-            self._launch(*read, tensors, [lines], summed=summed, lowest=lowest)
+            sums = {"summed": summed, "lowest": lowest}
+            self._launch("whole_backward", flops, layout, tensors, [lines], **sums)
         if not self.tile.sums_first:
             assert gradient is not None, "a layer's edges have one"
             pairs = [(gradient, values) for values in self.read]
