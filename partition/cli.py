@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +13,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from bigtrk.console import complain, console, follow, run_commands
-from bigtrk.disk.files import write_json
+from bigtrk.disk.files import write_atomically, write_json
 from bigtrk.errors import InputError, number_of
 from bigtrk.graphs.storage.event_folder import MANIFEST, GraphFolder, file_of
 from bigtrk.graphs.storage.graph_folder import finish_folder
@@ -168,29 +170,42 @@ def cut_share(
         )
     # Until the last event is written, no manifest describes the folder.
     (out / MANIFEST).unlink(missing_ok=True)
+    for event in to_do:
+        _failure_of(out, event).unlink(missing_ok=True)
     workers = min(workers or useful_workers(graphs, to_do), len(to_do))
     done = cut_events(graphs.path, out, to_do, settings, workers)
     failed: Failures = {}
     for failure in done if quiet else follow(done, len(to_do), "cutting"):
         failed |= failure
+    if len(mine) < len(graphs.events):
+        for event, why in failed.items():
+            write_atomically(_failure_of(out, event), partial(Path.write_text, data=why))
     return failed
+
+
+def _failure_of(out: Path, event: str) -> Path:
+    """Returns the file that tells other tasks, until all have ended, why an event failed."""
+    return out / f".{event}.failed"
 
 
 def finish(
     graphs: GraphFolder, out: Path, settings: CutSettings, failed: Failures, *, as_json: bool
 ) -> None:
     """Writes manifest and report of all events that `out` holds cut with these settings, except
-    `failed` ones. Prints the report if no other event of `graphs` is left; otherwise prints how
-    many are left.
+    `failed` ones and those that failed in other tasks. Prints the report if no event of `graphs` is
+    left; otherwise prints how many are left.
     """
     left = [event for event in pending(graphs, out, settings) if event not in failed]
+    for event in left:
+        with suppress(FileNotFoundError):
+            failed[event] = _failure_of(out, event).read_text()
+    left = [event for event in left if event not in failed]
     if left:
-        said = (
-            f"this task is done; left to the other tasks: {number_of(len(left), 'event')}. If all "
-            "tasks have ended, run the command again without a launcher: it names events that fail"
-        )
+        said = f"this task is done; left to the other tasks: {number_of(len(left), 'event')}"
         print(json.dumps({"events_left": len(left)}) if as_json else said)
         return
+    for event in failed:
+        _failure_of(out, event).unlink(missing_ok=True)
     done = [event for event in graphs.events if event not in failed]
     if not done:
         return

@@ -153,6 +153,23 @@ def test_tasks_of_an_srun_share_the_events(
     assert len(SectorFolder(out).events) == len(report_of(out)["events"]) == 4
 
 
+def test_a_task_that_fails_first_leaves_the_others_a_whole_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path, capsys: Capture
+) -> None:
+    out, (first, *others) = tmp_path / "out", GraphFolder(graphs).events
+    content = bytearray(file_of(graphs, first).read_bytes())
+    content[len(content) // 2] ^= 255
+    file_of(graphs, first).write_bytes(content)
+    as_srun(monkeypatch, tasks=2)
+    for task, status in (("0", 2), ("1", 0)):
+        monkeypatch.setenv("SLURM_PROCID", task)
+        assert run(graphs, out, "--parts", 2, "--workers", 1) == status
+    assert "left to the other tasks: 2 events" in capsys.readouterr().out
+    assert SectorFolder(out).events == others
+    assert list(report_of(out)["failed"]) == [first]
+    assert not list(out.glob(".*"))
+
+
 SALLOC = {"SLURM_STEP_ID": "4294967290", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
 
 
