@@ -77,9 +77,9 @@ def rows_at_once(dtype: torch.dtype) -> int:
 
 
 def layer_tile(hidden: int, layers: int, dtype: torch.dtype, capability: int) -> WholeRows | None:
-    """Returns the tile of a layer's backward pass; None if a GPU has too little memory for it, so
-    that torch computes it. capability: see `fused.capability`. From 9 on, products take 64 rows at
-    a time; a GPU of 7 has too little shared memory for wide rows.
+    """Returns the tile of a layer's backward pass; None if a GPU has too little memory or too few
+    registers for it, so that torch computes it. capability: see `fused.capability`. From 9 on,
+    products take 64 rows at a time; a GPU of 7 has too little shared memory for wide rows.
     """
     fits = hidden % MULTIPLE == 0 and hidden <= WIDEST.get(dtype, 0) and layers <= MOST_LAYERS
     hopper = capability >= 9
