@@ -130,8 +130,8 @@ class Page:
         found = read_json(file)
         link = f"[{RESULTS.name}/{file.name}]({os.path.relpath(file, self.path.parent)})"
         at = found["commit"]
-        commit = f"commit {at[:7]}" if at else "an earlier commit, not recorded"
-        origin = f"Measured at {commit}: {link}."
+        when = f"at commit {at[:7]}" if at else "with an older bigtrk, commit unknown"
+        origin = f"Measured {when}: {link}."
         return self._replaced(match, f"\n\n{make(found).markdown()}\n\n{origin}\n\n")
 
     def _number(self, match: re.Match[str]) -> str:
