@@ -32,7 +32,7 @@ def test_the_tutorial(workdir: Path, run_program: Run) -> None:
     assert 'class="plot"' in (workdir / "report.html").read_text()
     whole, cut = losses(workdir / "runs" / "0001"), losses(workdir / "runs" / "0002")
     assert len(whole) == 8 * 5
-    # "The losses equal those of the first run, apart from rounding", which Adam magnifies: to 0.8 %
+    # "The losses of both runs are the same apart from rounding", which Adam magnifies: to 0.8 %
     # in the 25th step.
     assert cut[:20] == pytest.approx(whole[:20], rel=1e-2)
     assert cut[:5] == pytest.approx(whole[:5], rel=1e-4)
