@@ -155,9 +155,9 @@ def find_rows(files: tuple[StoredFile, ...], spec: TableSpec) -> dict[int, Place
             other = places.setdefault(event, place)
             if other is not place:
                 raise InputError(
-                    f"{place.where(event)}: event_id {event} is also that of {other.file.path}, "
-                    f"row {other.number + 1}; remove one of the rows or, if they are of different "
-                    "samples, name one sample, such as FOLDER/ttbar_pu200"
+                    f"{place.where(event)}: event_id {event} is also in {other.file.path}, row "
+                    f"{other.number + 1}; if these are different samples, name one of them, such "
+                    "as FOLDER/ttbar_pu200; else remove one of the rows"
                 )
     return dict(sorted(places.items()))
 

@@ -39,7 +39,7 @@ def only_event(events: list[str], path: Path) -> str:
     """Returns the single name in `events`; InputError if there are several events at `path`."""
     if len(events) > 1:
         raise InputError(
-            f"{path}: holds {len(events)} events; name one of {events[0]} to {events[-1]}"
+            f"{path}: holds {len(events)} events, {events[0]} to {events[-1]}; name one of them"
         )
     return events[0]
 

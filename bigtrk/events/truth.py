@@ -126,17 +126,17 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
         warn_once(
             "particles that are not listed",
             f"{where}: {np.isin(particle, unlisted).sum():,} of {len(particle):,} hits belong to "
-            f"{number_of(len(unlisted), 'particle')}, such as {unlisted[0]}, that the table of "
-            f"particles does not list; momentum and vertex of such particles are unknown, in all "
+            f"{number_of(len(unlisted), 'particle')}, such as {unlisted[0]}, missing in the table "
+            f"of particles; momentum and vertex of such particles are unknown, also in other "
             f"events{remedy}",
         )
     odd, hits, nhits = overfull_particles(event)
     if len(odd):
         warn_once(
             "nhits",
-            f"{where}: {number_of(len(odd), 'particle')} have more hits than their nhits, such as "
-            f"{odd[0]}: {hits[0]:,}, not {nhits[0]:,}; if two particles share an id, give each its "
-            "own, or edges between them count as true",
+            f"{where}: particle {odd[0]} has {hits[0]:,} hits, but its nhits is {nhits[0]:,} "
+            f"({number_of(len(odd), 'such particle')}); if two particles share an id, give each "
+            "its own, or edges between them count as true",
         )
 
 

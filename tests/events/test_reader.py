@@ -106,7 +106,7 @@ def test_a_prefix_or_a_file_names_the_event(tiny: Path) -> None:
     for end in (NAME, f"{NAME}-hits.csv", f"{NAME}-truth.csv"):
         assert read_event(tiny / end).name == NAME
         assert find_events(tiny / end) == [*event_sizes(tiny / end)] == [NAME]
-    with pytest.raises(InputError, match=r"holds 2 events; name one of event000000007"):
+    with pytest.raises(InputError, match=r"holds 2 events, event000000007 to .*; name one of them"):
         read_event(tiny)
 
 

@@ -142,7 +142,7 @@ def test_weights_are_of_the_hits_in_their_order() -> None:
         ("particles", "4503668346847233", "7", r"2 of 3 hits .* 1 particle, such as 450366834684"),
         ("truth", "1,4503668346847233", "1,9007199254740994", "if float64 has rounded ids"),
         ("truth", "1,4503668346847233", "1,-1", "if -1 is noise, write 0"),
-        ("truth", "3,0,", "3,4503668346847233,", "such as 4503668346847233: 3, not 2;"),
+        ("truth", "3,0,", "3,4503668346847233,", "4503668346847233 has 3 hits, but its nhits is 2"),
         ("truth", "2,4503668346847233", "2,0", ""),
     ],
 )

@@ -87,7 +87,7 @@ FLOATS = pa.array([[1.0]] * 3, pa.list_(pa.float32()))
         ("event_id", pa.array([1.0] * 3), "holds double, not one integer per row; convert it"),
         ("event_id", pa.array([5, None, 6]), ", row 2: event_id is None, not a number from 0 to"),
         ("event_id", pa.array([-1, 5, 6]), ", row 1: event_id is -1, not a number from 0 to"),
-        ("event_id", pa.array([5, 6, 5]), ", row 3 (event 5): event_id 5 is also that of "),
+        ("event_id", pa.array([5, 6, 5]), ", row 3 (event 5): event_id 5 is also in "),
     ],
 )
 def test_a_column_of_another_type(

@@ -106,8 +106,8 @@ def test_a_particle_that_is_not_listed_is_one_of_unknown_momentum(
     assert np.isnan(known["pt"]).tolist() == [False] * 3 + [True] * 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{sample}/tracker_hits/train-00000-of-00001.parquet, row " in line
-    assert " (event 90000): 3 of 5 hits belong to 2 particles, such as 78, that the table" in line
-    assert "momentum and vertex of such particles are unknown, in all events" in line
+    assert " (event 90000): 3 of 5 hits belong to 2 particles, such as 78, missing in" in line
+    assert "momentum and vertex of such particles are unknown, also in other events" in line
 
 
 def test_linked_folders_are_read_and_hidden_files_are_not(tmp_path: Path, sample: Path) -> None:
@@ -172,7 +172,7 @@ def test_several_files_and_a_prefix_of_one_of_two_samples(tmp_path: Path) -> Non
         find_events(tmp_path / "tt_pu200", range(30, 40))
     with pytest.raises(InputError, match=r"tt_pu2: no such .*zip of events, or the beg"):
         find_events(tmp_path / "tt_pu2")
-    with pytest.raises(InputError, match=r"event_id 1 is also that of .*name one sample, such as"):
+    with pytest.raises(InputError, match=r"event_id 1 is also in .*name one of them, such as"):
         find_events(tmp_path)
 
 
