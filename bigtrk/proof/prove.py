@@ -313,8 +313,8 @@ def _backward(trained: dict[str, nn.Parameter], total: Tensor) -> dict[str, Tens
         raise
     except Exception as error:
         raise SectorError(
-            "fails in its backward pass; use no torch.utils.checkpoint across an exchange (bigtrk "
-            "makes one after each layer of PyG)"
+            "fails in its backward pass; use no torch.utils.checkpoint around an exchange (in a "
+            "network of PyG: around a layer, as bigtrk exchanges after each)"
         ) from error
     return dict(zip(trained, found, strict=True))
 
@@ -400,10 +400,12 @@ def _check_several(model: LayeredModel[Any], parts: Sequence[Sector], kind: Kind
             pairs = zip(made, alone, strict=True)
             same = all(torch.allclose(*pair, rtol=1e-4, atol=1e-4) for pair in pairs)
     except Exception as error:
-        raise SectorError("fails for several sectors at once; let layers take lists") from error
+        said = "fails for a list of several sectors; let each layer take and return lists"
+        raise SectorError(said) from error
     if not same:
         raise SectorError(
-            "gives a sector other results alone than with others; compute each from its own rows"
+            "gives a sector other results in a list of sectors than alone; compute each sector "
+            "from its own rows"
         )
 
 

@@ -213,8 +213,8 @@ def test_each_wrong_layer_has_its_line(line: str, change: Callable[[Simple], Any
         (r"has no parameters to train", nn.ReLU),
         (r"calls the exchange in its backward pass, .* outside of what", RecomputesAll),
         (r"fails for a sector .* \(RuntimeError: it calls sys.exit\(0\), which would", Leaves),
-        (r"gives a sector other results alone than with others", lambda: FirstAlone(F, G, 4, 2)),
-        (r"fails for several sectors at once; .* \(TypeError", lambda: OneSector(F, G, 4, 2)),
+        (r"gives a sector other results in a list of sectors", lambda: FirstAlone(F, G, 4, 2)),
+        (r"fails for a list of several sectors; .* \(TypeError", lambda: OneSector(F, G, 4, 2)),
     ],
 )
 def test_each_breach_has_its_line(line: str, model: Callable[[], nn.Module]) -> None:
