@@ -167,7 +167,8 @@ def open_study(path: Path, record: FileRecord, same: Sequence[str]) -> None:
                 if found[what] != wanted[what]:
                     raise InputError(
                         f"{folder}: holds another {path.stem} ({what} "
-                        f"{_first_difference(found[what], wanted[what])}); choose another --out"
+                        f"{_first_difference(found[what], wanted[what])}); to continue it, give "
+                        f"its settings, else choose another --out"
                     )
         elif any(not held.name.startswith(".") for held in folder.iterdir()):
             raise InputError(f"{folder}: holds other files; choose another --out")

@@ -245,7 +245,7 @@ def settle(
         except InputError as error:
             raise InputError(f"training.auto: {error}") from None
         counted = f"needs {found.memory / GIB:.2f} of {limit.budget_gib:.2f} GiB per rank"
-        say(f"training.auto: {found}; {counted}")
+        say(f"training.auto: chose {found}; {counted}")
         if given:
             return found.candidate
         return Candidate((*found.candidate.values, ("training.memory_gib", str(limit.budget_gib))))

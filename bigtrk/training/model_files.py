@@ -151,12 +151,12 @@ def check_shapes(
     for name in (*expected, *stored):
         if stored.get(name) != expected.get(name):
             held, asked = (
-                list(shapes[name]) if name in shapes else "nothing" for shapes in (stored, expected)
+                list(shapes[name]) if name in shapes else "none" for shapes in (stored, expected)
             )
             raise InputError(
-                f"{file}: holds {held} of {one_line(name)}, where {source} asks for {asked} (by "
-                f"model, data.node_features, data.edge_features, training.pt_weight); restore the "
-                f"two files that belong together"
+                f"{file}: the weights do not fit {source}: {one_line(name)} has shape {held}, not "
+                f"{asked} (set by model, data.node_features, data.edge_features and "
+                f"training.pt_weight); restore both files from the same run"
             )
 
 
@@ -239,7 +239,7 @@ def starting_model(configuration: Configuration) -> tuple[nn.Module, str | None]
     except RuntimeError as error:
         said = f"{where}: its weights do not fit this model ({reason(error)})"
         raise InputError(f"{said}; set model.* as in the run that trained them") from None
-    told = f"{where}: {len(weights)} tensors of weights taken"
+    told = f"{where}: starts from its {len(weights)} tensors of weights"
     if not known:
         told += "; it is unknown which events trained them, so test on events that surely did not"
     return model, told

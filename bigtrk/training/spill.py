@@ -226,4 +226,4 @@ def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidE
 
     together(check_room)
     if ranks.is_first:
-        say(f"up to {gib(most)} GiB of edges go to the memory of a host")
+        say(f"model.recompute=offload: edges take up to {gib(most)} GiB of each host's memory")

@@ -38,7 +38,7 @@ def test_the_largest_model_there_may_be_is_not_made_to_refuse_it(tmp_path: Path)
     """Its weights would be 300 GB in each of 256 layers."""
     before = resource.getrusage(resource.RUSAGE_SELF)
     write_model(tmp_path, **{DESCRIPTION: described(hidden=65_536, layers=256, mlp_layers=16)})
-    with pytest.raises(InputError, match=r"model\.safetensors: holds \[4, 4\] of"):
+    with pytest.raises(InputError, match=r"model\.safetensors: .* has shape \[4, 4\]"):
         load_model(tmp_path)
     after = resource.getrusage(resource.RUSAGE_SELF)
     assert after.ru_maxrss - before.ru_maxrss < 2**18, "KiB"
@@ -66,10 +66,10 @@ BIAS = "decoder.output_bias"
     ("weights", "complaint"),
     [
         (with_header(dtype="I32"), "is I32, not F32; train again"),
-        (with_header(shape=[2, 8]), r"holds \[2, 8\] of"),
+        (with_header(shape=[2, 8]), r"has shape \[2, 8\], not"),
         (with_header(shape=[2**62, 2**62]), "is not a whole file of tensors"),
-        (with_tensors(**{BIAS: None}), rf"holds nothing of {BIAS}, where .* asks for \[1\]"),
-        (with_tensors(**{"a\nb": torch.ones(1)}), r"holds \[1\] of a b, where .* asks for nothing"),
+        (with_tensors(**{BIAS: None}), rf"{BIAS} has shape none, not \[1\]"),
+        (with_tensors(**{"a\nb": torch.ones(1)}), r"a b has shape \[1\], not none"),
     ],
 )
 def test_weights_that_do_not_fit_the_model_are_refused(

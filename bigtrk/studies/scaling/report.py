@@ -128,7 +128,8 @@ def points(series: Series) -> list[Point]:
         timings = [facts.time_run(run) for run in runs]
         seconds = estimate(timing.epoch_seconds for timing in timings)
         if seconds is None or not seconds.mean:
-            raise InputError(f"{runs[0].folder}: its epochs record no times; move it elsewhere")
+            said = f"{runs[0].folder}: its metrics hold no times of epochs"
+            raise InputError(f"{said}; move it out of the series")
         # The first point's ratio to itself has no error.
         gain = ratio(first[1], seconds) if first else Estimate(1.0, None, seconds.n)
         first = first or (ranks, seconds)

@@ -105,8 +105,8 @@ def plan_series(
     configuration = users_configuration(path, [*overrides, *shared])
     if kind == "weak" and configuration.sampling.method == "shadow":
         raise InputError(
-            "sampling.method=shadow: a step is one event on any number of ranks, so it cannot "
-            f"grow with them; give 'strong' instead of 'weak', and {STEP}=1"
+            "sampling.method=shadow: a step always trains one event, so it cannot grow with the "
+            f"ranks; give 'strong' instead of 'weak', and {STEP}=1"
         )
     record = SeriesRecord(
         kind=kind,

@@ -225,7 +225,8 @@ def noting_signals() -> Iterator[list[str]]:
         for one in signals:
             signal.signal(one, signal.SIG_DFL)
         asked.append(signal.Signals(number).name)
-        complain(f"{asked[0]}: stopping when all trainings have saved; a second stops at once")
+        then = "a second signal stops at once"
+        complain(f"{asked[0]}: stopping when all trainings have saved; {then}")
 
     before = {one: signal.signal(one, take) for one in signals}
     try:

@@ -67,7 +67,7 @@ def restore(
 ) -> None:
     """Loads a checkpoint, whatever engine and ranks wrote it; InputError for another model's."""
     if averages and not checkpoint.averaged:
-        raise InputError(f"{folder}: has no averaged weights to continue; start a new run")
+        raise InputError(f"{folder}: lacks the averaged weights of this run; start a new run")
     if differ := sorted(_shapes(engine).items() ^ checkpoint.shapes.items()):
         raise InputError(f"{folder}: is of another model ({differ[0][0]} differs); start a new run")
     reader = _Reader(folder, checkpoint)

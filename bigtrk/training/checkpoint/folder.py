@@ -326,8 +326,8 @@ def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
         name_best(run, progress)
     if len(steps) < progress.step:
         say(
-            f"{run / METRICS}: has records of {len(steps)} of the {progress.step} steps before the "
-            "checkpoint; the training is whole, but its reports lack the others"
+            f"{run / METRICS}: holds no records of {progress.step - len(steps)} of the "
+            f"{progress.step} steps before the checkpoint; reports lack them, the model does not"
         )
 
 

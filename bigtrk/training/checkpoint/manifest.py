@@ -209,8 +209,8 @@ def _decoded(raw: bytes) -> Checkpoint:
         shape = checkpoint.shapes.get(name)
         if shape is None or not _make_up(sorted(found), math.prod(shape)):
             raise InputError(
-                f"{MANIFEST}: the pieces of {one_line(name)} do not make up its shape "
-                f"({list(shape or ())}), or differ in their updates"
+                f"{MANIFEST}: the pieces of {one_line(name)} do not add up to its shape "
+                f"{list(shape or ())}, or are of different steps"
             )
     return checkpoint
 

@@ -110,7 +110,8 @@ def _read_unfinished(
     try:
         train, held = split_validation(data.train, data.validation, data.events)
     except InputError as error:
-        raise InputError(f"{run}: has not ended, and {error}, {remedy}") from None
+        said = f"{run}: has not ended, and its data cannot be read ({error})"
+        raise InputError(f"{said}, {remedy}") from None
     if Events(train, held).training_digest != checkpoint.data:
         raise InputError(
             f"{run}: its data folders hold other events than it was trained on, {remedy}"

@@ -103,7 +103,7 @@ def test_a_training_goes_on_with_another_runs_weights(
     started = load_file(earlier_run(tmp_path) / WEIGHTS)
     seen = run_ranks(2, train_and_resume, tmp_path, engine)[0]
     n = len(started)
-    said = f"model.init_from={tmp_path / 'start'}: {n} tensors of weights taken\n"
+    said = f"model.init_from={tmp_path / 'start'}: starts from its {n} tensors of weights\n"
     assert capfd.readouterr().out.count(said) == 1
     run = tmp_path / "run"
     for file in ("first", WEIGHTS):

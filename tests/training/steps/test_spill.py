@@ -230,7 +230,7 @@ def test_a_host_has_room_for_the_edges_of_its_ranks(
     # A step of one event keeps one rank at work with it whole, one of two keeps two.
     for local_size, per_step, at_work in ((4, 1, (1, 4)), (4, 2, (2, 4)), (1, 2, (1, 1))):
         taken = [ranks * n_bytes for ranks, n_bytes in zip(at_work, (whole, cut), strict=True)]
-        told = f"up to {spill.gib(max(taken))} GiB of edges go to the memory of a host"
+        told = f"edges take up to {spill.gib(max(taken))} GiB of each host's memory"
         assert told in check(local_size, per_step, min(taken))
         with pytest.raises(InputError, match=r"offload: the edges of event need at least .*, but"):
             check(local_size, per_step, min(taken) - 2)
