@@ -114,7 +114,7 @@ def _apply(content: dict[str, Any], override: str, types: Types) -> None:
     for section in sections:
         content = content.setdefault(section, {})
         if not isinstance(content, dict):
-            raise InputError(f"{told}: {section!r} is a single value, no section; correct the key")
+            raise InputError(f"{told}: {section!r} is a value, not a section; correct the key")
     content[name] = value
 
 

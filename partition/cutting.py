@@ -182,7 +182,7 @@ def check_size(event: str, nodes: int, edges: int) -> None:
     """Raises InputError if sectors, in 32 bits, cannot number an event's nodes or edges."""
     if max(nodes, edges) > MOST_IDS:
         raise InputError(
-            f"{event}: has {nodes:,} nodes and {edges:,} edges, but sectors can number only "
+            f"{event}: has {nodes:,} nodes and {edges:,} edges, but can be cut only up to "
             f"{MOST_IDS:,} of each; build its graph with tighter windows or a smaller radius"
         )
 

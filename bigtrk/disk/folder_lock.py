@@ -134,11 +134,12 @@ class FolderLock(AbstractContextManager["FolderLock"]):
     def check(self) -> None:
         """Raises InputError if the lock is gone: others may take a suspended process for dead."""
         assert self._place is not None, "not taken"
-        ends = "so this process stops writing there and ends; resume it from what it has saved"
+        ends = "so this process stops writing there and ends"
         try:
             owners = os.listdir(self._place)  # noqa: PTH208  # NFS asks its server anew
         except OSError as error:
-            raise InputError(f"{self._place}: is gone ({error.strerror}), {ends}") from None
+            gone = f"{self._place}: this lock is gone ({error.strerror}), {ends}"
+            raise InputError(f"{gone}; resume the run") from None
         if self._own.name not in owners:
             taken = ", ".join(str(Owner.of(self._place / name)) for name in owners) or "nobody"
             raise InputError(f"{self._place.parent}: was taken over by {taken}, {ends}")

@@ -69,7 +69,7 @@ class UnnamedFile:
         while done < len(pages):
             moved = call(self.handle, [pages[done:]], start + done)
             if moved == 0:
-                raise OSError("a file there ends too early")
+                raise OSError("a file ends too early")
             done += moved
         if not self.direct:
             os.posix_fadvise(self.handle, start, len(pages), os.POSIX_FADV_DONTNEED)

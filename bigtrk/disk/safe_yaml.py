@@ -134,7 +134,8 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
     if not _take_text(types):
         return node
     if Path in types and NoneType in types and node.tag == _BOOL:
-        raise InputError(f"{node.value}{at}: is no folder; write ./{node.value}, or null for none")
+        remedy = f"write ./{node.value}, or null for no folder"
+        raise InputError(f"{node.value}{at}: names no folder; {remedy}")
     value = str(given_path(node.value)) if Path in types else node.value
     return yaml.ScalarNode(_TEXT, value, *marks)
 

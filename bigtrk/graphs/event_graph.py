@@ -77,10 +77,8 @@ def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where
         for dim, size in zip(dims, shape, strict=True):
             expected = int(dim) if dim.isdigit() else sizes.setdefault(dim, size)
             if size != expected:
-                raise InputError(
-                    f"{where}: {name} has shape {shape}, but {dim} in its shape {wanted} must be "
-                    f"{expected}; {_REMEDY}"
-                )
+                told = wanted if dim.isdigit() else f"{wanted} with {dim} = {expected}"
+                raise InputError(f"{where}: {name} has shape {shape}, not {told}; {_REMEDY}")
 
 
 def check_particles(content: Section, where: str) -> None:

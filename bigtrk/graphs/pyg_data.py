@@ -59,7 +59,8 @@ def from_data(
     if particles is not None:
         if not isinstance(particles, dict) or {type(one) for one in particles.values()} != {Tensor}:
             raise InputError(
-                f"{where}: particles is {_kind(particles)}, not a dict of tensors; leave it out"
+                f"{where}: particles is {_kind(particles)}, not a dict of tensors; make it one, or "
+                "remove it"
             )
         check_particles(particles, f"{where}, particles")
     graph = EventGraph(

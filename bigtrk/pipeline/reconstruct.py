@@ -230,8 +230,8 @@ def reconstruct_folder(
         most = options.max_edges
         if most is None:
             raise InputError(
-                f"{spill}: needs the most edges that a rank may hold, to check the space on the "
-                f"disk; add --max-edges N (events with more edges on a rank are refused)"
+                f"{spill}: needs a limit of edges per rank, to check the space on the disk; add "
+                f"--max-edges N (an event with more edges on a rank fails)"
             )
         scored = {f"a graph at --max-edges {most}": HeldSectors(most)}
         together(lambda: spill_scoring(pipeline.classifier.model, spill, ranks, scored))
@@ -273,7 +273,7 @@ def infer_folder(
     def graph(name: str) -> tuple[EventGraph, Passage]:
         found = folder.read(name)
         if found.hit_id is None:
-            raise InputError(f"{name} in {graphs}: has no ids of hits; make it by 'bigtrk build'")
+            raise InputError(f"{name} in {graphs}: has no hit ids; build it from events")
         return found, Passage(edges={"graph": found.n_edges})
 
     maker = TrackMaker(graph, scorer, builder, options, make_world(ranks, [ranks.world_size]))

@@ -184,7 +184,7 @@ def test_a_full_disk_ends_in_one_line(small_disk: Path) -> None:
     ("call", "made", "words"),
     [
         ("posix_fallocate", OSError(2, "No such file"), r"training\.spill=.*no room for the edges"),
-        ("preadv", lambda *_: 0, r"edges cannot be read \(a file there ends too early\)"),
+        ("preadv", lambda *_: 0, r"edges cannot be read \(a file ends too early\)"),
         ("pwritev", OSError(5, "Input/output error"), r"training\.spill=.*Input/output error"),
     ],
 )

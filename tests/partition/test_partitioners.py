@@ -117,7 +117,7 @@ def test_more_than_metis_counts_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 def test_more_than_sectors_number_is_refused(nodes: int, edges: int) -> None:
     zeros, ends = torch.zeros(1, 1), torch.zeros(2, 1, dtype=torch.int64).expand(2, edges)
     graph = EventGraph("event1", ("r",), ("dr",), zeros.expand(nodes, 1), ends, zeros)
-    with pytest.raises(InputError, match=r"event1: has .* sectors can number only 2,147,483,647"):
+    with pytest.raises(InputError, match=r"event1: has .* can be cut only up to 2,147,483,647"):
         divide(graph, CutSettings(2, None, Method.METIS, seed=0))
 
 

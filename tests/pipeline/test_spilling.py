@@ -93,7 +93,7 @@ def test_space_is_for_the_edges_that_are_allowed(
 ) -> None:
     status, _, said = typed(f"{RECONSTRUCT} --spill edges")
     assert status == 2
-    assert "--spill=edges: needs the most edges that a rank may hold" in said
+    assert "--spill=edges: needs a limit of edges per rank" in said
     assert "add --max-edges N" in said
     monkeypatch.setattr(ranks, "memory_bytes", lambda: 1000)
     monkeypatch.setattr(spill, "free_bytes", lambda _: 1000)

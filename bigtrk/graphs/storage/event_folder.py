@@ -276,7 +276,7 @@ class SectorsEntry(GraphEntry):
         for (name, failure), total in zip(SUMS.items(), totals, strict=True):
             found = sum(sector.sums.get(name, 0) for sector in self.sectors)
             if (found - total) % MODULUS:
-                raise ValueError(f"the sectors do not {failure}: the checksums {name!r} are wrong")
+                raise ValueError(f"sectors do not {failure} (checksum {name!r})")
         return self
 
     def _check_exchange(self) -> None:
@@ -400,7 +400,7 @@ class EventFolder:
         if describe(opened) != described:
             raise InputError(
                 f"{opened.path}: differs from its entry in {MANIFEST}; run "
-                f"'{self.maker.format(path=shell_word(self.path))}' again, with its former options"
+                f"'{self.maker.format(path=shell_word(self.path))}' again with its former options"
             )
         if time.time_ns() - opened.stamp[2] > _TICK:
             opened.known = self._known.setdefault(opened.stamp, opened.known)

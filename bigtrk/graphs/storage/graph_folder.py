@@ -142,9 +142,9 @@ def finish_folder(
                 unlike.append(event)
         if unlike:
             complain(
-                f"{out}: {MANIFEST} does not list {number_of(len(unlike), kind.kind[:-1])} there "
-                f"({unlike[0]} first), made with other options; make them again with these "
-                f"options, or remove them"
+                f"{out}: also holds {number_of(len(unlike), kind.kind[:-1])} made with other "
+                f"options, such as {unlike[0]}, which {MANIFEST} does not list; make them again "
+                f"with these options, or remove them"
             )
         return write_manifest(out, kind.kind, parameters, alike)
 
