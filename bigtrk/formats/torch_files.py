@@ -143,7 +143,7 @@ class TorchReader:
             order = f"{folder}byteorder"
             if order in names and read_member(file, archive, order)[0] != b"little":
                 said = f"{file}: was saved on a big-endian machine"
-                raise InputError(f"{said}; save it again on another, such as x86")
+                raise InputError(f"{said}; save it again on a little-endian one, such as x86")
             if archive.getinfo(pickles[0]).file_size > MOST_DESCRIPTION:
                 raise ValueError("its data.pkl is too large for a file of tensors")
             description, _ = read_member(file, archive, pickles[0])
@@ -167,7 +167,7 @@ def _check_numbers(description: bytes) -> None:
     """
     for count, (opcode, argument, _) in enumerate(pickletools.genops(description)):
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > count:
-            raise ValueError("an object has a number that is too high")
+            raise ValueError("its pickle numbers an object too high")
 
 
 class _Storage:
@@ -239,7 +239,7 @@ class _Unpickler(pickle.Unpickler):
         """Returns the storage that holds a tensor's values, read once from the archive."""
         _, dtype, key, *_ = pid
         if not isinstance(dtype, torch.dtype) or not isinstance(key, str):
-            raise ValueError("a tensor has no values of a known type")
+            raise ValueError("a tensor has values of an unknown type")
         if key not in self._storages:
             content, _ = read_member(self._file, self._archive, self._folder + key)
             self._storages[key] = _Storage(_values(content, dtype))

@@ -105,7 +105,7 @@ def read_acorn_columns(file: Path) -> AcornColumns:
     try:
         plain = {name: _plain(one, budget) for name, one in others.items()}
     except (StopIteration, RecursionError):
-        raise InputError(f"{file}: has too many values; save the graph's columns alone") from None
+        raise InputError(f"{file}: has too many values; save only its tensors") from None
     return AcornColumns(file, named, plain)
 
 

@@ -30,6 +30,8 @@ from bigtrk.training.model_files import StoredModel, describe, load_model
 from bigtrk.training.run_folder import create_run, record_end, save_model
 from bigtrk.training.settings import Configuration, DataSettings
 
+_ONLY = "only acorn's InteractionGNN2 can be imported"
+
 
 def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> None:
     """Copies acorn's parameters, named as in its `state_dict`, into `model`.
@@ -40,19 +42,15 @@ def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> No
     names, own = acorn_names(model.config), model.state_dict()
     for name in state:
         if name not in names:
-            raise InputError(
-                f"acorn weights: {one_line(name)} is not in an InteractionGNN2 of these settings; "
-                f"compare model.layers, model.mlp_layers and model.shared_weights"
-            )
+            raise InputError(f"its hyper_parameters give a model without {one_line(name)}")
     read = {name: ours for name, ours in names.items() if ours is not None}
     for name, ours in read.items():
         if name not in state:
-            raise InputError(f"acorn weights: {ours} is missing; compare the model's settings")
+            raise InputError(f"its state_dict lacks {name}")
         if state[name].shape != own[ours].shape:
             raise InputError(
-                f"acorn weights: {ours} has shape {list(state[name].shape)}, but the model needs "
-                f"{list(own[ours].shape)}; compare model.hidden, model.concatenate, model.in_out "
-                f"and the features"
+                f"{name} in its state_dict has shape {list(state[name].shape)}, but its "
+                f"hyper_parameters give {list(own[ours].shape)}"
             )
         own[ours].copy_(state[name])
 
@@ -128,7 +126,7 @@ def read_model(file: Path) -> StoredModel:
     try:
         settings = parse(HyperParameters, known, f"{file}: hyper_parameters")
     except InputError as error:
-        raise InputError(f"{error}; only acorn's InteractionGNN2 can be imported") from None
+        raise InputError(f"{error}; {_ONLY}") from None
     data = DataSettings(node_features=settings.node_features, edge_features=settings.edge_features)
     configuration = Configuration(data=data, model=settings.model_settings())
     # A column without a scale in bigtrk keeps acorn's, and need not be measured.
@@ -146,7 +144,7 @@ def _model(file: Path, settings: HyperParameters, weights: Mapping[str, Tensor])
         try:
             load_acorn_weights(model, weights)
         except InputError as error:
-            raise InputError(f"{file}: {error}") from None
+            raise InputError(f"{file}: {error}; {_ONLY}") from None
     encoders = (model.node_encoder, model.edge_encoder)
     with torch.no_grad():
         for encoder, scales in zip(encoders, settings.scales(), strict=True):

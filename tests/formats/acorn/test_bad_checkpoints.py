@@ -54,11 +54,11 @@ CASES: dict[str, tuple[Write, str]] = {
     "no hidden": (without("hidden"), "hyper_parameters: key 'hidden' is missing"),
     "no weight": (
         other_weights(lambda state: state.pop("edge_network.1.3.bias")),
-        "acorn weights: layers.1.edge_mlp_1_bias is missing",
+        "its state_dict lacks edge_network.1.3.bias; only acorn's InteractionGNN2",
     ),
     "another weight": (
         other_weights(lambda state: state.update({"embedding.0.weight": torch.ones(1)})),
-        "embedding.0.weight is not in an InteractionGNN2",
+        "its hyper_parameters give a model without embedding.0.weight",
     ),
     "number for a weight": (
         other_weights(lambda state: state.update({"edge_decoder.0.bias": 1.0})),
@@ -82,7 +82,10 @@ CASES: dict[str, tuple[Write, str]] = {
     "activation": (with_settings(hidden_activation="SiLU"), "hidden_activation=SiLU"),
     "unequal layers": (with_settings(n_edge_decoder_layers=3), "are 2, 2, 3"),
     "half recurrent": (with_settings(node_net_recurrent=True), "or of neither"),
-    "other width": (with_settings(hidden=60_000), "[16, 12], but the model needs [60000, 12]"),
+    "other width": (
+        with_settings(hidden=60_000),
+        "[16, 12], but its hyper_parameters give [60000, 12]",
+    ),
 }
 
 
