@@ -158,7 +158,7 @@ def _present(
             raise InputError(f"{path}: column {name} appears twice; remove one of the two")
         if not pa.types.is_integer(kind := schema.field(name).type):
             said = f"{path}: column {name} holds {one_line(str(kind))}"
-            raise InputError(f"{said}, not integers; write it as int64, without blanks")
+            raise InputError(f"{said}, not integers; write it as int64, without blank values")
     return present
 
 

@@ -102,7 +102,10 @@ def _columns(
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Returns the features in `key` ("x" or "edge_attr") as float32, and their columns' names."""
     if key not in content:
-        raise InputError(f"{where}: has no {key}; leave out the column names {', '.join(given)}")
+        raise InputError(
+            f"{where}: has no {key}, but names of its columns are given ({', '.join(given)}); "
+            "leave them out"
+        )
     features = content[key]
     if features.dim() != 2 or not features.is_floating_point():
         raise InputError(f"{where}: {key} is {_kind(features)}, but must be floats [rows, columns]")
@@ -153,9 +156,9 @@ def _warn_of_units_and_directions(graph: EventGraph, where: str) -> None:
         for name in odd or [name for name in ("phi",) if most.get(name, 0.0) > MOST_PHI]:
             warn_once(
                 "units",
-                f"{where}: {name} is at most {most[name]:.3g}, as if x were scaled, but bigtrk "
-                "reads r and z in mm and phi in rad; give these units, or name the columns "
-                "otherwise",
+                f"{where}: {name} is at most {most[name]:.3g}, as if it were scaled or in other "
+                "units, but bigtrk reads r and z in mm and phi in rad; convert it, or rename the "
+                "column",
             )
     node_id, alike = torch.arange(graph.n_nodes), torch.zeros(graph.n_edges, dtype=torch.bool)
     y = alike if graph.y is None else graph.y
@@ -171,8 +174,8 @@ def _warn_of_units_and_directions(graph: EventGraph, where: str) -> None:
     if second:
         warn_once(
             "both ways",
-            f"{where}: {second} {there}; models read both, but metrics count only those that end "
-            f"at the node of the higher number",
+            f"{where}: {second} {there}; models read both, but metrics count only the edge to "
+            f"the node with the higher index",
         )
 
 

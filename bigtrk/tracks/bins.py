@@ -85,7 +85,7 @@ def hit_column(event: Sector, name: str) -> Floats:
     if name not in event.node_feature_names:
         raise InputError(
             f"{event.event}: has no node feature {name!r}, but tracks need r, phi and z of the "
-            "hits; store them in its graph"
+            "hits; add them to the node features of its graph"
         )
     column = event.node_features[:, event.node_feature_names.index(name)]
     return column.double().numpy()

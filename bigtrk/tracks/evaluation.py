@@ -166,7 +166,7 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
         lacking = "table of particles" if event.particles is None else "particle ids"
         raise InputError(
             f"{event.event}: has no {lacking}, so its tracks cannot be matched; "
-            f"leave --tracks out, or build the graph from TrackML files with truth"
+            f"leave --tracks out, or build the graph from events with truth"
         )
     assert event.y is not None
     true, particle_id, table = event.y.numpy(), event.particle_id.numpy(), event.particles

@@ -79,7 +79,8 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
     if n_good in (0, len(good)):
         raise InputError(
             f"{n_good} of {len(good)} candidate tracks of {MIN_HITS} hits or more are good, but "
-            "track quality is learnt from good and bad ones; give more events, or better scores"
+            "track quality is learnt from good and bad ones; give more events, or better edge "
+            "scores"
         )
     quality = _learnt(features, good, events, seed)
     chains = [

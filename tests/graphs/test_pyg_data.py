@@ -100,7 +100,7 @@ def test_names_of_columns() -> None:
             },
             "1 of 3 edges .* with another label; keep one direction",
         ),
-        ({"x": torch.rand(3, 2), "node_feature_names": ["r", "z"]}, "r is at most .* as if x were"),
+        ({"x": torch.rand(3, 2), "node_feature_names": ["r", "z"]}, "r is at most .* as if it"),
         ({"x": torch.full((3, 1), 90.0), "node_feature_names": ["phi"]}, "phi is at most 90,"),
         ({"x": torch.full((3, 2), 90.0), "node_feature_names": ["r", "z"]}, "^$"),
     ],
@@ -155,7 +155,7 @@ def test_what_is_not_one_graph() -> None:
         EventGraph.from_pyg(HeteroData(), "mine")
     with pytest.raises(InputError, match="the Data has no name"):
         EventGraph.from_pyg(bare())
-    with pytest.raises(InputError, match="no edge_attr; leave out the column names dr"):
+    with pytest.raises(InputError, match="no edge_attr, but names of its columns are given"):
         EventGraph.from_pyg(bare(), "mine", edge_feature_names=["dr"])
 
 

@@ -203,12 +203,14 @@ def read_merge_tree(path: Path) -> MergeTree:
         raise InputError(f"{path}: is no merge tree; train the pipeline again")
     if (version := opened.record.get("version")) != VERSION:
         raise InputError(
-            f"{path}: is of version {one_line(repr(version))}, but this bigtrk reads version "
-            f"{VERSION}; use the version of bigtrk that wrote it, or train it again"
+            f"{path}: has version {one_line(repr(version))}, but this bigtrk reads version "
+            f"{VERSION}; use the version of bigtrk that wrote it, or train the pipeline again"
         )
     record = parse(_Record, opened.record, str(path))
     if record.features != FEATURES:
-        raise InputError(f"{path}: reads other features than {', '.join(FEATURES)}; train it again")
+        raise InputError(
+            f"{path}: reads other features than {', '.join(FEATURES)}; train the pipeline again"
+        )
     chains = _read_quality(opened, "chains", record) if "chains" in opened.digests else None
     quality = replace(_read_quality(opened, "quality", record), chains=chains)
     return MergeTree(quality, record.threshold)
