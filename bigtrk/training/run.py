@@ -38,6 +38,7 @@ from bigtrk.training.checkpoint.folder import (
     resumed_configuration,
 )
 from bigtrk.training.checkpoint.manifest import read_checkpoint
+from bigtrk.training.cuda_graphs import use_graphs
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import Events, data_record, split_validation
 from bigtrk.training.data.features import with_degrees
@@ -218,6 +219,8 @@ def make_parts(job: Job) -> Parts:
             world.stopwatch,
             training.lr_factors,
         )
+    if training.cuda_graphs:
+        use_graphs(configuration, model, ranks.device)
     decay, total_steps = training.average_decay, steps.per_epoch * training.epochs
     return Parts(
         steps=steps,

@@ -201,6 +201,10 @@ class TrainingSettings(Settings):
     """Folder of a local disk that takes edges between layers, and then their inputs, if
     `memory_gib` has no room. The files vanish with the process. An event may be as large as the
     disk allows. For model.name=interaction with model.recompute=chunk."""
+    cuda_graphs: bool = False
+    """Replay CUDA graphs for passes of up to 200,000 edges that a rank computes alone, such as
+    mini-batches, with model.name=interaction in bf16 and engine.name=ddp. No GPU has tried it yet.
+    Results stay the same."""
     minutes: float | None = Field(None, gt=0)
     """End the run after this time of training, validation not counted; by default none [min]."""
     validate_minutes: float | None = Field(None, gt=0)

@@ -44,6 +44,7 @@ PARTS: dict[str, Callable[[Extent], Row]] = {
     "compiled_small": lambda extent: {name: against(WIDTHS[:1], name, extent) for name in SMALL},
     "compiled_event1000": partial(against, WIDTHS, EVENT_1000),
     "training": programs.training,
+    "mini_batches": steps.mini_batches,
     "steps_ctd": partial(steps.steps, steps.OURS, 1, WIDTHS, CTD),
     "compiled_ctd": partial(against, WIDTHS[:1], CTD),
     "bits": steps.repeated,

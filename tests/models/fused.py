@@ -1,6 +1,8 @@
 """A layer's pass over its edges by autograd in float64, and the fused one on the same numbers."""
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +23,14 @@ def usable_everywhere(
 ) -> bool:
     """Stands for fused.usable: any device has the fused passes."""
     return schedule.layer_tile(hidden, layers, dtype, 9) is not None
+
+
+class Repeater:
+    """Stands for cuda_graphs.Recorder without a GPU: a replay runs the call again."""
+
+    def record(self, *calls: Any) -> Any:
+        again = torch.enable_grad()(lambda made, call: torch._foreach_copy_(made, call()))
+        return [(partial(again, made := call(), call), made) for call in calls]
 
 
 @dataclass(frozen=True)

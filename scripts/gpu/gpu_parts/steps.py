@@ -18,8 +18,10 @@ from bigtrk.machine import accelerator
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.training.cuda_graphs import Recorder, SmallPasses, steps_of
 from scripts.bench.bench_hot_path import F, G
 from scripts.gpu.gpu_parts.extent import EVENT_1000, Edges, Extent, Row
+from tests.models.fused import Repeater
 from tests.oracle.interaction_gnn import ReferenceGNN
 
 # The network of PyG's operations is the plain model: as it is, and compiled by torch.
@@ -88,6 +90,24 @@ def step_of(side: str, hidden: int, edges: Edges, extent: Extent) -> Step:
         plain = torch.compile(plain, dynamic=False, backend="eager" if extent.dry else "inductor")  # type: ignore[assignment]
     mixed = partial(torch.autocast, device.type, torch.bfloat16)
     return partial(pass_over, plain, inputs, labels, mixed if precision == "bf16" else nullcontext)
+
+
+def mini_batches(extent: Extent) -> Row:
+    """Measures steps of few edges without CUDA graphs and with them, which a dry run repeats."""
+    edges, rows = extent.graph("1 k"), []
+    for hidden in extent.widths:
+        model = InteractionGNN(config_of(hidden, "bf16", extent), F, G).to(extent.device)
+        inputs = *inputs_of(edges, extent), edges.n_nodes, no_exchange
+        labels = torch.zeros(len(inputs[1]), device=extent.device)
+        step = partial(pass_over, model, inputs, labels, nullcontext)
+        with extent.as_on_card():
+            ordinary, sums = extent.seconds(step), steps_of(model)
+            assert sums, "all passes are fused"
+            recorder: Any = Repeater() if extent.dry else Recorder(extent.device)
+            model.forward = passes = SmallPasses(model, recorder, sums)  # type: ignore[method-assign]
+            row = {"hidden": hidden, "seconds": ordinary, "with_graphs": extent.seconds(step)}
+        rows.append(row | {"replayed": passes.turn > 0})
+    return {"edges": edges.edge_index.shape[1], "rows": rows}
 
 
 def inputs_of(edges: Edges, extent: Extent) -> tuple[Tensor, Tensor, Tensor]:
