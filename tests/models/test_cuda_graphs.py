@@ -69,10 +69,8 @@ def test_what_is_not_replayed(plain: Any, monkeypatch: Any, capsys: Any) -> None
     monkeypatch.setattr(cuda_graphs, "MOST_BUCKETS", 1)
     graph, known = inputs(9, 30), plain.forward._known
     torch.no_grad()(plain)(*graph)
-    # The last one leaves no room for a node of the padding.
-    for others in ((*graph[:4], lambda owned: owned), inputs(9, 41), inputs(64, 30)):
+    for others in ((*graph[:4], lambda owned: owned), inputs(9, 41), inputs(64, 30)):  # no room
         plain(*others)
-    assert not known
     first, *_ = plain(*graph), plain(*inputs(30, 40)), plain(*graph)
     assert len(known) == 1, "the first bucket alone"
     with pytest.raises(RuntimeError, match="another pass"):
