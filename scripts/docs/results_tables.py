@@ -67,6 +67,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "physics_heptrkx": ("physics_heptrkx", training_tables.physics_heptrkx),
     "pyg_heptrkx": ("pyg_heptrkx", training_tables.physics_heptrkx),
     "pixels": ("pixels", stage_tables.scoreboard),
+    "pixels_fatras": ("pixels_fatras", stage_tables.scoreboard),
     "pipeline_targets": ("pipeline", stage_tables.targets),
     "reconstruct": ("reconstruct", cost_tables.reconstruct),
     "rehearsals": ("rehearsals", parallel_tables.rehearsals),

@@ -1,14 +1,13 @@
-"""Compares pipelines with ACTS's Kalman filter, on events that neither was trained or tuned on.
+"""Compares a pipeline with ACTS's Kalman filter, on events that neither was trained or tuned on.
 
     python scripts/physics/scoreboard.py OUT [--event1000 FOLDER] [--quick | --publish]
 
-Fatras simulates 40 events to train on and 6 others to judge, of 8,800 particles. One pipeline is
-trained on all hits, another on those of the pixels. Both and `bigtrk baseline` find the tracks of
-the judged events and of TrackML's event 1000, and `bigtrk score --rules all` judges them: strictly
-(particles above 1 GeV; above 0.5 GeV), and the pixels' hits by HEPTv2's rule. Tracks of
-simulated events are fitted, and the fits judged; `bigtrk evaluate` says at which stage particles
-are lost. Work that is done already is kept: a run that was stopped goes on. The last line is one
-JSON object.
+Fatras simulates 40 events to train on and 6 others to judge, of 8,800 particles. The pipeline and
+`bigtrk baseline` find the tracks of the judged events and of TrackML's event 1000, and `bigtrk
+score --rules all` judges them: strictly (particles above 1 GeV; above 0.5 GeV), and by HEPTv2's
+rule. Tracks of simulated events are fitted, and the fits judged; `bigtrk evaluate` says at which
+stage particles are lost. pixels.py does this for the pixels' hits. Work that is done already is
+kept: a run that was stopped goes on. The last line is one JSON object.
 """
 
 import argparse
@@ -17,25 +16,20 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
 from bigtrk.console import Screen, exit_on_bad_input
 from bigtrk.disk.files import read_json, write_json
-from bigtrk.events.event import Columns, Event
-from bigtrk.events.reader import find_events, read_event
-from bigtrk.events.trackml import write_event
 from bigtrk.records.pipeline import PIPELINE
 from bigtrk.shipped import shipped
 from scripts.physics.physics_pipeline import run, simulate
 from scripts.results import CHECKOUT, RESULTS, Results, add_options
 
-TRAINING, JUDGED, PARTICLES = 40, 6, 8_800
+EVENTS = (40, 6, 8_800)  # to train on, to judge; particles of each
 QUICK = (5, 2, 500)
-SETTINGS = Path(__file__).with_suffix(".yaml"), Path(__file__).with_name("scoreboard_pixels.yaml")
-QUICK_SETTINGS = (shipped("configs/pipeline_quick.yaml"),) * 2
+SETTINGS = Path(__file__).with_suffix(".yaml")
+QUICK_SETTINGS = shipped("configs/pipeline_quick.yaml")
 PT_MIN, SOFT = 1.0, 0.5  # GeV
-PIXELS = (7, 8, 9)  # volumes
 
 
 def once(file: Path, command: str) -> Any:
@@ -75,33 +69,6 @@ def found_by(how: str, events: Path, out: Path) -> dict[str, Any]:
     return judged(out, events) | {"soft": soft, "seconds": fmean(seconds) if seconds else None}
 
 
-def write_pixel_events(events: Path, out: Path) -> Path:
-    """Writes a folder's events, pixel hits alone, to `out`, unless there; returns that folder."""
-    there = {path.name for path in out.glob("*-hits.csv.gz")}
-    for name in find_events(events):
-        if f"{name}-hits.csv.gz" not in there:
-            write_event(pixel_event(read_event(events, name)), out)
-    return out
-
-
-def pixel_event(event: Event) -> Event:
-    """Takes the hits of the pixel volumes, their cells and their truth."""
-    hits = _rows(event.hits, np.isin(event.hits["volume_id"], PIXELS))
-
-    def of_hits(table: Columns | None) -> Columns | None:
-        return table and _rows(table, np.isin(table["hit_id"], hits["hit_id"]))
-
-    # The number of a particle's hits is another now; readers count them.
-    particles = event.particles and {
-        name: column for name, column in event.particles.items() if name != "nhits"
-    }
-    return Event(event.name, hits, of_hits(event.cells), particles, of_hits(event.truth))
-
-
-def _rows(table: Columns, chosen: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Columns:
-    return {name: column[chosen] for name, column in table.items()}
-
-
 def trained(events: Path, out: Path, settings: Path) -> Path:
     """Trains a pipeline, unless it is there."""
     if not (out / PIPELINE).exists():
@@ -136,19 +103,6 @@ def table(found: dict[str, Any]) -> Table:
     return shown
 
 
-def found_on(name: str, events: Path, pipelines: list[Path], out: Path) -> dict[str, Any]:
-    """Judges the tracks of all hits, and those of a second pipeline of the pixels' hits alone."""
-    tracks, pixels = out / f"{name}_tracks", write_pixel_events(events, out / f"{name}_pixels")
-    of_all, of_pixels = (f"bigtrk reconstruct {pipeline}" for pipeline in pipelines)
-    return {
-        name: {
-            "ckf": found_by("bigtrk baseline", events, tracks / "ckf"),
-            "bigtrk": found_by(of_all, events, tracks / "bigtrk"),
-        },
-        f"{name}_pixels": {"bigtrk": found_by(of_pixels, pixels, tracks / "pixels")},
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("out", type=Path)
@@ -157,39 +111,38 @@ def main() -> None:
     arguments = parser.parse_args()
     results = Results("scoreboard", arguments)
     out, quick = arguments.out.resolve(), arguments.quick
-    training, judge, particles = QUICK if quick else (TRAINING, JUDGED, PARTICLES)
-    of_all, of_pixels = QUICK_SETTINGS if quick else SETTINGS
+    training, judge, particles = QUICK if quick else EVENTS
     simulate({out / "training": training, out / "fatras": judge}, particles, "--with acts")
-    pixels = write_pixel_events(out / "training", out / "training_pixels")
-    pipelines = [
-        trained(out / "training", out / "pipeline", of_all),
-        trained(pixels, out / "pixel_pipeline", of_pixels),
-    ]
+    settings = QUICK_SETTINGS if quick else SETTINGS
+    pipeline = trained(out / "training", out / "pipeline", settings)
+    how = {"ckf": "bigtrk baseline", "bigtrk": f"bigtrk reconstruct {pipeline}"}
     sets = {"fatras": out / "fatras"}
     if arguments.event1000 is not None:
         sets["event1000"] = arguments.event1000
     found: dict[str, Any] = {}
     losses: dict[str, Any] = {}
     for name, events in sets.items():
-        found |= found_on(name, events, pipelines, out)
-        evaluate = f"bigtrk evaluate {pipelines[0]} {events}"
-        losses[name] = once(out / f"{name}_tracks" / "losses.json", evaluate)["losses"]
+        tracks = out / f"{name}_tracks"
+        found[name] = {by: found_by(command, events, tracks / by) for by, command in how.items()}
+        evaluate = f"bigtrk evaluate {pipeline} {events}"
+        losses[name] = once(tracks / "losses.json", evaluate)["losses"]
     fits = {by: fitted(out / "fatras_tracks" / by, out / "fatras") for by in ("ckf", "bigtrk")}
-    windows = read_json(CHECKOUT / RESULTS / "odd_windows.json")
+    windows, simulated, fatras = (
+        read_json(CHECKOUT / RESULTS / f"{name}.json")["summary"]
+        for name in ("odd_windows", "pixels", "pixels_fatras")
+    )
     Screen(width=150).print(table(found))
     results.write(
         {
             "fatras": found["fatras"],
             "event1000": found.get("event1000"),
-            # HEPTv2's rule counts only pixels, also in the filter's tracks of all hits.
+            # bigtrk's are measured by pixels.py. HEPTv2's rule counts no other hits of the filter.
             "pixels": {
-                name: {
-                    "ckf": found[name]["ckf"]["heptv2"],
-                    "bigtrk": found[f"{name}_pixels"]["bigtrk"]["heptv2"],
-                }
-                for name in sets
+                name: {"ckf": found[name]["ckf"]["heptv2"], "bigtrk": of[name]}
+                for name, of in {"fatras": fatras, "event1000": simulated}.items()
+                if name in found
             },
-            "odd_windows": windows["summary"]["held_back"],
+            "odd_windows": windows["held_back"],
             "fit": fits["ckf"],  # of tracks that are pure
         },
         found=found,

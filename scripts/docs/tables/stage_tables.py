@@ -106,8 +106,6 @@ def scoreboard(found: Any) -> Table:
         ]
         for events, judged in found["found"].items()
         for by, row in judged.items()
-        # Files from before repeat the filter's tracks of all hits there.
-        if not (by == "ckf" and events.endswith("_pixels"))
     ]
     columns = (
         "events", "tracks by", "strict", "fakes", "two-way", "HEPTv2", "fakes", "above 0.5 GeV",
