@@ -78,24 +78,43 @@ class StreamedStore(EdgeStore, ABC):
         self, n_rows: int, read: Sequence[Place | Tensor], made: Sequence[Place | Tensor]
     ) -> Iterator[Block]:
         """Yields the blocks in order; their tensors are valid until the next one is requested."""
+        step = max((self._block_rows(rows) for rows in (*read, *made)), default=n_rows or 1)
+        starts = range(0, n_rows, step)
+        slices = [slice(start, min(start + step, n_rows)) for start in starts]
         with ExitStack() as stack:
-            step = max((self._block_rows(rows) for rows in (*read, *made)), default=n_rows or 1)
             ahead = [self._stream(stack, rows, step) for rows in read]
             behind = [self._stream(stack, rows, step) for rows in made]
-            starts = range(0, n_rows, step)
-            slices = [slice(start, min(start + step, n_rows)) for start in starts]
-            move = stack.enter_context(self.mover())
-            yield from _Pass(move, slices, ahead, behind).run()
+            mover = stack.enter_context(self.mover())
+
+            def move(i: int, *, out: bool) -> Wait:
+                """Starts to read block i or, if `out`, to write it."""
+                streams = (one for one in (behind if out else ahead) if one.buffers)
+                blocks = [(one.rows, one.block(i, slices[i])) for one in streams]
+                return mover(blocks, slices[i], out)
+
+            coming = [move(i, out=False) for i in range(min(DEPTH - 1, len(slices)))]
+            leaving: list[Wait] = []
+            for i, rows in enumerate(slices):
+                if i + DEPTH - 1 < len(slices):
+                    coming.append(move(i + DEPTH - 1, out=False))
+                coming[i]()
+                if i >= DEPTH:
+                    leaving[i - DEPTH]()
+                of_block = ([one.block(i, rows) for one in streams] for streams in (ahead, behind))
+                yield Block(rows, *of_block)
+                leaving.append(move(i, out=True))
+            for wait in leaving[-DEPTH:]:
+                wait()
 
     def _block_rows(self, rows: Place | Tensor) -> int:
         """Returns the rows of a block: a power of two, as for chunks, in whole pages."""
         row_bytes = rows.shape[1] * rows.dtype.itemsize
         return max(_FEWEST_ROWS, 1 << max(1, self._block_bytes // row_bytes).bit_length() - 1)
 
-    def _stream(self, stack: ExitStack, rows: Place | Tensor, n_rows: int) -> "_Stream | Tensor":
-        """Takes buffers for the blocks of `rows` until the pass ends; keeps a tensor as is."""
+    def _stream(self, stack: ExitStack, rows: Place | Tensor, n_rows: int) -> "_Stream":
+        """Takes buffers for the blocks of `rows` until the pass ends; a tensor needs none."""
         if isinstance(rows, Tensor):
-            return rows
+            return _Stream(rows)
         free = self._free.setdefault((n_rows, rows.width, rows.dtype, rows.device), [])
         taken = [free.pop() if free else self.buffer(rows, n_rows) for _ in range(DEPTH)]
         stack.callback(free.extend, taken)
@@ -103,46 +122,15 @@ class StreamedStore(EdgeStore, ABC):
 
 
 class _Stream(NamedTuple):
-    """A place, and the buffers that its blocks use in turn."""
+    """Rows of a pass and, unless they are a tensor, the buffers that their blocks use in turn."""
 
-    place: Place
-    buffers: list[Tensor]
+    rows: Place | Tensor
+    buffers: Sequence[Tensor] = ()
 
     def block(self, i: int, rows: slice) -> Tensor:
+        if isinstance(self.rows, Tensor):
+            return self.rows[rows]
         return self.buffers[i % DEPTH][: rows.stop - rows.start]
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """One pass through blocks: `read` rows are loaded ahead, `made` rows are written behind."""
-
-    move: Mover
-    slices: Sequence[slice]
-    read: Sequence[_Stream | Tensor]
-    made: Sequence[_Stream | Tensor]
-
-    def run(self) -> Iterator[Block]:
-        coming = [self._move(i, out=False) for i in range(min(DEPTH - 1, len(self.slices)))]
-        leaving: list[Wait] = []
-        for i, rows in enumerate(self.slices):
-            if i + DEPTH - 1 < len(self.slices):
-                coming.append(self._move(i + DEPTH - 1, out=False))
-            coming[i]()
-            if i >= DEPTH:
-                leaving[i - DEPTH]()
-            yield Block(rows, self._of(self.read, i), self._of(self.made, i))
-            leaving.append(self._move(i, out=True))
-        for wait in leaving[-DEPTH:]:
-            wait()
-
-    def _of(self, streams: Sequence[_Stream | Tensor], i: int) -> list[Tensor]:
-        rows = self.slices[i]
-        return [one[rows] if isinstance(one, Tensor) else one.block(i, rows) for one in streams]
-
-    def _move(self, i: int, *, out: bool) -> Wait:
-        rows, moved = self.slices[i], self.made if out else self.read
-        blocks = [(one.place, one.block(i, rows)) for one in moved if not isinstance(one, Tensor)]
-        return self.move(blocks, rows, out)
 
 
 # torch rounds pinned memory up to powers of two: whole tensors of 5.6 GB would take 8.6.
@@ -158,13 +146,12 @@ class HostPlace(Place):
 
     def parts(self, rows: slice, block: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yields (part of a piece, part of `block`) for each piece that holds some of `rows`."""
-        start = rows.start
-        while start < rows.stop:
-            number, first = divmod(start, self.piece_rows)
-            stop = min(rows.stop, start - first + self.piece_rows)
-            piece = self.pieces[number][first : first + stop - start]
-            yield piece, block[start - rows.start : stop - rows.start]
-            start = stop
+        for number, piece in enumerate(self.pieces):
+            first = number * self.piece_rows
+            start, stop = max(rows.start, first), min(rows.stop, first + len(piece))
+            if start < stop:
+                part = block[start - rows.start : stop - rows.start]
+                yield piece[start - first : stop - first], part
 
 
 class HostStore(StreamedStore):
