@@ -75,7 +75,7 @@ class Encode(torch.autograd.Function):
         (features, *kept), states = ctx.saved_tensors, ctx.states
         writes = len(features) and tile_of(ctx.weights, ctx.activations, ctx.work)
         make = torch.empty_like if writes else torch.zeros_like
-        grads = [make(weight) for weight in ctx.weights]
+        grads = [make(weight, dtype=ctx.work.sums) for weight in ctx.weights]
         if states is None:
             made, *kept = kept
             blocks = MemoryStore().blocks(len(features), [made], [])
@@ -192,7 +192,7 @@ class Interact(torch.autograd.Function):
         # Comes first: cuBLAS warns if its product is the first operation of a thread on a GPU.
         make = of_pass.maker(layer, ctx.weights)
         of_x = make(x, dtype=layer.graph.work.sums)
-        of_weights = [make(weight) for weight in ctx.weights]
+        of_weights = [make(weight, dtype=of_x.dtype) for weight in ctx.weights]
         edges = of_pass(layer, ctx.weights, x, kept)
         if grad_owned is None:
             edges.backward(grad, None, of_x, of_weights)

@@ -72,6 +72,9 @@ static inline long rows_of_part(long m) {
 }
 static inline long parts_of(long m) { return (m + rows_of_part(m) - 1) / rows_of_part(m); }
 
+// Returns room for numbers of 4 bytes, aligned as vectors are read.
+static void *room(long numbers) { return aligned_alloc(64, (4 * numbers + 63) / 64 * 64); }
+
 // total [h] += the sum of the parts, `apart` numbers apart; it overwrites the first part.
 INLINE void add_parts(float *total, float *parts, long n_parts, long apart, long h) {
     for (long n = 1; n < n_parts; n++)

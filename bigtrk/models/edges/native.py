@@ -5,7 +5,7 @@ They are registered as torch operators, so that `bigtrk plan` counts their memor
 
 import ctypes
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,18 @@ _SOURCE, _HEADER = (Path(__file__).with_name(name) for name in ("native.c", "pas
 _WIDE = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
 _FLAGS = "-fno-math-errno", "-fno-trapping-math", NATIVE, *_WIDE
 CODE = "kernels", _SOURCE, (_HEADER,), _FLAGS
-_WIDEST = 64  # columns of a panel of passes.h
-_PARTS = 8  # partial sums over rows in native.c
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _ENDS = "Tensor? of_source, Tensor? of_destination, Tensor? source, Tensor? destination"
-# The C functions take the same arguments in the same order, then rows and columns.
-_PASSES = {
-    "norm_relu": f"Tensor(a!) z, {_ENDS}, Tensor(b!) out, Tensor(c!) rstd",
-    "norm_relu_backward": "Tensor grad, Tensor normal, Tensor rstd, Tensor(a!) out",
-    "relu_backward": f"Tensor grad, Tensor e, {_ENDS}, Tensor(a!) out",
-    "add_to_nodes": "Tensor values, Tensor source, Tensor destination, "
-    "Tensor(a!) of_source, Tensor(b!) of_destination",
-}
-_PRODUCTS = {
-    "multiply": "Tensor[] rows, Tensor[] weights, Tensor? bias, Tensor(a!) out",
-    "add_product": "Tensor a, Tensor b, Tensor(a!) total",
-    "add_sum": "Tensor values, Tensor(a!) total",
-}
+_OPERATORS = (
+    f"norm_relu(Tensor(a!) z, {_ENDS}, Tensor(b!) out, Tensor(c!) rstd)",
+    "norm_relu_backward(Tensor grad, Tensor normal, Tensor rstd, Tensor(a!) out)",
+    f"relu_backward(Tensor grad, Tensor e, {_ENDS}, Tensor(a!) out)",
+    "add_to_nodes(Tensor values, Tensor source, Tensor destination, "
+    "Tensor(a!) of_source, Tensor(b!) of_destination)",
+    "multiply(Tensor[] rows, Tensor[] weights, Tensor? bias, Tensor(a!) out)",
+    "add_product(Tensor a, Tensor b, Tensor(a!) total)",
+    "add_sum(Tensor values, Tensor(a!) total)",
+)
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> bool:
@@ -69,6 +64,7 @@ def _function(name: str, dtype: torch.dtype) -> Any:
 
 
 def _call(name: str, *tensors: Tensor | None) -> None:
+    """Calls the C function, which takes the operator's arguments, then rows and columns."""
     rows = tensors[0]
     assert rows is not None
     assert all(tensor is None or tensor.is_contiguous() for tensor in tensors), name
@@ -83,45 +79,29 @@ def _multiply(
     assert all(values.dtype == out.dtype for values in (*rows, *weights))
     numbers = [values.shape[1] for values in rows]
     strides = [stride for weight in weights for stride in weight.stride()]
-    n_columns = -(-out.shape[1] // _WIDEST) * _WIDEST
-    panels = torch.empty((sum(numbers) + len(rows)) * n_columns, dtype=torch.float32)
     _function("multiply", out.dtype)(
         (ctypes.c_void_p * len(rows))(*(values.data_ptr() for values in rows)),
         (ctypes.c_void_p * len(rows))(*(weight.data_ptr() for weight in weights)),
         (ctypes.c_long * len(rows))(*numbers),
         (ctypes.c_long * len(strides))(*strides),
         ctypes.c_long(len(rows)),
-        *map(_pointer, (bias, out, panels)),
+        *map(_pointer, (bias, out)),
         *_longs(*out.shape),
     )
 
 
 def _add_product(a: Tensor, b: Tensor, total: Tensor) -> None:
-    a, b, sums = a.contiguous(), b.contiguous(), _float32(total)
+    a, b = a.contiguous(), b.contiguous()
     assert a.dtype == b.dtype
-    assert sums.stride(1) == 1 or sums.shape[1] == 1
-    n_columns = -(-b.shape[1] // _WIDEST) * _WIDEST
-    parts = torch.empty(_PARTS * a.shape[1] * n_columns, dtype=torch.float32)
-    sizes = _longs(*a.shape, b.shape[1], sums.stride(0))
-    _function("add_product", a.dtype)(*map(_pointer, (a, b, sums, parts)), *sizes)
-    if sums is not total:
-        total.add_(sums)
+    assert total.dtype == torch.float32
+    assert total.stride(1) == 1 or total.shape[1] == 1
+    sizes = _longs(*a.shape, b.shape[1], total.stride(0))
+    _function("add_product", a.dtype)(*map(_pointer, (a, b, total)), *sizes)
 
 
 def _add_sum(values: Tensor, total: Tensor) -> None:
-    values, sums = values.contiguous(), _float32(total)
-    assert sums.is_contiguous()
-    parts = torch.empty(_PARTS * values.shape[1], dtype=torch.float32)
-    _function("add_sum", values.dtype)(
-        *map(_pointer, (values, sums, parts)), *_longs(*values.shape)
-    )
-    if sums is not total:
-        total.add_(sums)
-
-
-def _float32(total: Tensor) -> Tensor:
-    """Returns `total` if it is float32; else zeros to sum in, which the caller adds to it."""
-    return total if total.dtype == torch.float32 else torch.zeros(total.shape, dtype=torch.float32)
+    assert total.dtype == torch.float32
+    _call("add_sum", values.contiguous(), total)
 
 
 def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
@@ -132,21 +112,12 @@ def _longs(*sizes: int) -> list[ctypes.c_long]:
     return [ctypes.c_long(size) for size in sizes]
 
 
-def _call_without_data(*_: Any) -> None:
-    """Does nothing: on meta tensors the results have their shapes already."""
-
-
-_IMPLEMENTATIONS: dict[str, Callable[..., None]] = {
-    **{name: partial(_call, name) for name in _PASSES},
-    "multiply": _multiply,
-    "add_product": _add_product,
-    "add_sum": _add_sum,
-}
+_OWN = {"multiply": _multiply, "add_product": _add_product, "add_sum": _add_sum}
 _LIBRARY = torch.library.Library("bigtrk", "FRAGMENT")  # the operators last as long as it does
-for _name, _arguments in {**_PASSES, **_PRODUCTS}.items():
-    _LIBRARY.define(f"{_name}({_arguments}) -> ()")
-    _LIBRARY.impl(_name, _IMPLEMENTATIONS[_name], "CPU")
-    _LIBRARY.impl(_name, _call_without_data, "Meta")
+for _operator in _OPERATORS:
+    _name = _LIBRARY.define(f"{_operator} -> ()").split("::")[-1]
+    _LIBRARY.impl(_name, _OWN.get(_name, partial(_call, _name)), "CPU")
+    _LIBRARY.impl(_name, lambda *_: None, "Meta")  # the results have their shapes already
 
 
 norm_relu_backward, multiply = torch.ops.bigtrk.norm_relu_backward, torch.ops.bigtrk.multiply

@@ -199,14 +199,12 @@ INLINE void NAME(multiply_block)(const NAME(product) *p, long start) {
     }
 }
 
-// panels: room for terms of h columns, rounded up to WIDTH: one for each of the numbers, and one
-// more for each factor.
 void NAME(multiply)(const T *const *rows, const T *const *weights, const long *numbers,
-                    const long *strides, long factors, const T *bias, T *out, void *panels, long m,
-                    long h) {
-    NAME(product) p = {rows, weights, bias, numbers, strides, factors, m, h, 0, panels, out};
+                    const long *strides, long factors, const T *bias, T *out, long m, long h) {
+    NAME(product) p = {rows, weights, bias, numbers, strides, factors, m, h, 0, NULL, out};
     for (long i = 0; i < factors; i++) p.terms += TERMS(numbers[i]);
     long n_terms = (h + WIDTH - 1) / WIDTH * p.terms;
+    p.panels = room(n_terms * WIDTH);
     #pragma omp parallel
     {
         #pragma omp for schedule(static)
@@ -214,6 +212,7 @@ void NAME(multiply)(const T *const *rows, const T *const *weights, const long *n
         #pragma omp for schedule(static)
         for (long i = 0; i < m; i += BLOCK) NAME(multiply_block)(&p, i);
     }
+    free(p.panels);
 }
 
 // part += left^T @ a panel, for `rows` rows and WIDTH columns of a part whose rows are `width` wide.
@@ -263,11 +262,11 @@ INLINE void NAME(add_span)(const T *a, const T *b, float *part, long rows, long 
 }
 
 // total [h1, h2] += a^T @ b, of a [m, h1] and b [m, h2]; the rows of total are `of_total` apart.
-// parts: room for `parts_of(m)` sums of h1 rows of h2 columns, rounded up to WIDTH.
-void NAME(add_product)(const T *a, const T *b, float *total, float *parts, long m, long h1, long h2,
+void NAME(add_product)(const T *a, const T *b, float *total, long m, long h1, long h2,
                        long of_total) {
     long width = (h2 + WIDTH - 1) / WIDTH * WIDTH, n_parts = parts_of(m), step = rows_of_part(m);
     long groups = (h1 + GROUP - 1) / GROUP;
+    float *parts = room(n_parts * h1 * width);
     #pragma omp parallel
     {
         #pragma omp for schedule(static)
@@ -284,11 +283,13 @@ void NAME(add_product)(const T *a, const T *b, float *total, float *parts, long 
         for (long i = 0; i < h1; i++)
             add_parts(total + i * of_total, parts + i * width, n_parts, h1 * width, h2);
     }
+    free(parts);
 }
 
-// total [h] += the sum of values [m, h]. parts: room for `parts_of(m)` rows.
-void NAME(add_sum)(const T *values, float *total, float *parts, long m, long h) {
+// total [h] += the sum of values [m, h].
+void NAME(add_sum)(const T *values, float *total, long m, long h) {
     long n_parts = parts_of(m), step = rows_of_part(m);
+    float *parts = room(n_parts * h);
     #pragma omp parallel for schedule(static)
     for (long n = 0; n < n_parts; n++) {
         float *part = parts + n * h;
@@ -297,4 +298,5 @@ void NAME(add_sum)(const T *values, float *total, float *parts, long m, long h) 
             SIMD for (long j = 0; j < h; j++) part[j] += from(values[i * h + j]);
     }
     add_parts(total, parts, n_parts, h, h);
+    free(parts);
 }
