@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import embedding as gathered
 
 from bigtrk.errors import AGAINST_DIVERGENCE, RankError
-from bigtrk.models.edges.plain import gathered
 from bigtrk.parallel.collectives import gather_items, together
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
 from bigtrk.training.data.batch import Batch, BatchMaker, Share, run_model
@@ -105,7 +105,8 @@ def pair_loss(
 
 def _squared(embedding: Tensor, pairs: Tensor) -> Tensor:
     """Returns the squared distances [K] of pairs [2, K] in the embedding."""
-    first, second = gathered(embedding, pairs[0]), gathered(embedding, pairs[1])
+    # Unlike index_select's, the backward pass has one order of sums on GPUs, too.
+    first, second = (gathered(ends, embedding) for ends in pairs)
     return (first - second).square().sum(dim=1)
 
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from bigtrk.models.edges import triton_passes
-from bigtrk.models.edges.plain import gathered
 from bigtrk.models.edges.triton_passes import ORDERED, Segments, incidence_of
 
 
@@ -63,22 +62,3 @@ def test_a_sectors_edges_are_sorted_once_and_forgotten_with_it() -> None:
     del edge_index, found
     gc.collect()
     assert len(triton_passes._KNOWN) < before
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-def test_gathered_rows_have_the_gradient_of_a_loop(dtype: torch.dtype) -> None:
-    generator = torch.Generator().manual_seed(4)
-    values = torch.randn(6, 3, generator=generator, dtype=torch.float64).to(dtype)
-    grad = torch.randn(40, 3, generator=generator, dtype=torch.float64).to(dtype)
-    rows = torch.randint(5, (40,), generator=generator)
-    made = gathered(values.requires_grad_(), rows)
-    assert torch.equal(made, values[rows])
-    made.backward(grad)
-    expected = torch.zeros(6, 3, dtype=torch.float64)
-    for row, part in zip(rows.tolist(), grad.double(), strict=True):
-        expected[row] += part
-    assert values.grad is not None
-    assert values.grad.dtype == dtype
-    # bfloat16 is rounded once, at the end.
-    assert torch.equal(values.grad, expected.to(dtype)) or dtype == torch.float64
-    torch.testing.assert_close(values.grad.double(), expected, rtol=2**-8, atol=1e-12)

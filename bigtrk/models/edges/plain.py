@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from bigtrk.models.protocol import Ends, accumulable
 
@@ -86,26 +85,3 @@ def add_product(a: Tensor, b: Tensor, total: Tensor) -> None:
 def add_sum(values: Tensor, total: Tensor) -> None:
     """Adds the sum over rows of values [M, H] to `total` [H]."""
     total += values.sum(0)
-
-
-def gathered(values: Tensor, rows: Tensor) -> Tensor:
-    """Returns values[rows], [N, H] -> [M, H]; gradients are summed in float32 at least."""
-    made: Tensor = _Gathered.apply(values, rows)
-    return made
-
-
-class _Gathered(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, values: Tensor, rows: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.n_rows = len(values)
-        ctx.save_for_backward(rows)
-        return values.index_select(0, rows)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
-        (rows,) = ctx.saved_tensors
-        parts = accumulable(grad)
-        total = parts.new_zeros(ctx.n_rows, *grad.shape[1:])
-        add_at(total, rows, parts)
-        return total.to(grad.dtype), None

@@ -38,23 +38,26 @@ def an_embedding(batch: Batch) -> torch.Tensor:
 @pytest.mark.parametrize("target", [{}, SOFT, SOFT | {"other_weight": -1.0}])
 def test_the_loss_is_the_mean_of_hinges(target: dict[str, float]) -> None:
     batch = a_batch(ALL, **target)
-    embedding = an_embedding(batch)
+    embedding = an_embedding(batch).requires_grad_()
     n_hits = len(embedding)
     assert n_hits < ALL.neighbours
     found = pair_loss(embedding, batch, batch.truth.counts, ALL, Draw(0, 0))
     particle = batch.sector.particle_id
     assert particle is not None
-    lacking = 0.0
+    lacking = torch.zeros(())
     for a in range(n_hits):
         for b in range(n_hits):
             if a != b and (particle[a] != particle[b] or particle[a] == 0):
-                squared = float((embedding[a] - embedding[b]).square().sum())
-                lacking += max(0.0, 0.8**2 - squared)
+                squared = (embedding[a] - embedding[b]).square().sum()
+                lacking = lacking + (0.8**2 - squared).clamp(min=0)
     ends = embedding[batch.edge_index]
     near = ((ends[0] - ends[1]).square().sum(dim=1) * batch.weights.clamp(min=0)).sum()
     true = int((batch.weights > 0).sum())
     assert batch.truth.counts.tolist() == [true, n_hits * (n_hits - 1)]
-    assert float(found) == pytest.approx(float(near) / true + lacking / (n_hits * (n_hits - 1)))
+    expected = near / true + lacking / (n_hits * (n_hits - 1))
+    torch.testing.assert_close(found, expected)
+    of_each = (torch.autograd.grad(loss, embedding) for loss in (found, expected))
+    torch.testing.assert_close(*of_each)
 
 
 def test_neighbours_are_the_nearest_within_the_radius() -> None:
