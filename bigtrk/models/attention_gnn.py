@@ -11,9 +11,8 @@ edge features, H = hidden, D = H + F the width of a state with the input feature
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -51,22 +50,22 @@ class _Rows:
 
 
 class Neighbours:
-    """The edges edge_index [2, E] of N nodes; sorts them by an end when sums first need that."""
+    """A sector's nodes and edges; sorts the edges by an end when sums first need that."""
 
-    def __init__(self, edge_index: Tensor, n_nodes: int) -> None:
-        self.edge_index = edge_index.contiguous()
+    def __init__(self, sector: SectorInputs) -> None:
+        self.x, self.edge_features, _, self.n_owned = sector
+        self.edge_index = sector.edge_index.contiguous()
         self.source, self.destination = self.edge_index
-        self._n_nodes = n_nodes
         # On meta tensors a pass is only counted (cost/footprint.py), without sparse matrices.
-        self._counted = edge_index.is_meta
+        self._counted = self.edge_index.is_meta
 
     @cached_property
     def incoming(self) -> _Rows:
-        return _Rows(self.destination, self.source, self._n_nodes)
+        return _Rows(self.destination, self.source, len(self.x))
 
     @cached_property
     def outgoing(self) -> _Rows:
-        return _Rows(self.source, self.destination, self._n_nodes)
+        return _Rows(self.source, self.destination, len(self.x))
 
     def product(self, rows: _Rows, weights: Tensor, x: Tensor) -> Tensor:
         """Returns the matrix of `rows` with entries weights [E], times x [N, D]: [N, D]."""
@@ -139,27 +138,30 @@ class BothEnds(torch.autograd.Function):
 
 
 class _Recomputed(torch.autograd.Function):
-    """Calls `function`; the backward pass calls it again. weights: inputs for engines' hooks."""
+    """Calls a network's `compute` on a graph, `n_inputs` tensors and weights (inputs for engines'
+    hooks); the backward pass calls it again.
+    """
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
-        ctx, function: Callable[..., Tensor], n_inputs: int, *tensors: Tensor
+        ctx, compute: Callable[..., Tensor], graph: Neighbours, n_inputs: int, *tensors: Tensor
     ) -> Tensor:
+        inputs, weights = tensors[:n_inputs], tensors[n_inputs:]
         # An engine that shards weights gathers them into the same tensors before `backward`.
-        ctx.function, ctx.weights = function, tensors[n_inputs:]
-        ctx.save_for_backward(*tensors[:n_inputs])
-        return function(*tensors)
+        ctx.compute, ctx.graph, ctx.weights = compute, graph, weights
+        ctx.save_for_backward(*inputs)
+        return compute(weights, graph, *inputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
-        needed = ctx.needs_input_grad[2:]
+        needed, n_inputs = ctx.needs_input_grad[3:], len(ctx.saved_tensors)
         tensors = [tensor.detach() for tensor in (*ctx.saved_tensors, *ctx.weights)]
         wanted = [tensor.requires_grad_() for tensor, n in zip(tensors, needed, strict=True) if n]
         with torch.enable_grad():
-            made = ctx.function(*tensors)
+            made = ctx.compute(tensors[n_inputs:], ctx.graph, *tensors[:n_inputs])
         found = iter(torch.autograd.grad(made, wanted, grad))
-        return None, None, *(next(found) if n else None for n in needed)
+        return None, None, None, *(next(found) if n else None for n in needed)
 
 
 class AttentionGNNConfig(ModelSettings):
@@ -190,16 +192,7 @@ class AttentionGNNConfig(ModelSettings):
         return AttentionGNN(self, n_node_features, n_edge_features)
 
 
-@dataclass(frozen=True)
-class _Graph:
-    """The constants of a sector: its edges, x [N, F] and its number of owned nodes."""
-
-    neighbours: Neighbours
-    x: Tensor
-    n_owned: int
-
-
-class AttentionGNN(LayeredModel[_Graph]):
+class AttentionGNN(LayeredModel[Neighbours]):
     """Classifies edges. Every parameter gets a gradient in each step, also from an empty sector."""
 
     def __init__(
@@ -212,61 +205,62 @@ class AttentionGNN(LayeredModel[_Graph]):
         self.edge_network = EdgeNetwork(config, width, n_edge_features)
         self.node_network = NodeNetwork(config, width)
 
-    def layer_calls(self) -> Sequence[LayerCall[_Graph]]:
+    def layer_calls(self) -> Sequence[LayerCall[Neighbours]]:
         """Lists the same layer `config.layers` times: edge network, then node network."""
         return [partial(self._layer, i) for i in range(self.config.layers)]
 
     def encode(
         self, sectors: list[SectorInputs]
-    ) -> tuple[list[_Graph], list[Tensor], list[Tensor]]:
+    ) -> tuple[list[Neighbours], list[Tensor], list[Tensor]]:
         """Computes the nodes' first states; edges keep their input features in all layers."""
-        graphs = [
-            _Graph(Neighbours(sector.edge_index, len(sector.x)), sector.x, sector.n_owned)
-            for sector in sectors
-        ]
         nodes = self.input_network([sector.x for sector in sectors])
-        return graphs, nodes, [sector.edge_features for sector in sectors]
+        return [*map(Neighbours, sectors)], nodes, [sector.edge_features for sector in sectors]
 
     def _layer(
-        self, i: int, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor]
+        self, i: int, graphs: list[Neighbours], nodes: list[Tensor], edges: list[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        states, logits = self._logits(graphs, nodes, edges, f"layer {i} edge")
+        states, logits = self._logits(graphs, nodes, f"layer {i} edge")
         with traced(f"layer {i} node"):
             return self.node_network(graphs, logits, states), edges
 
     def decode(
-        self, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor]
+        self,
+        graphs: list[Neighbours],
+        nodes: list[Tensor],
+        edges: list[Tensor],  # noqa: ARG002
     ) -> list[Tensor]:
         """Returns the logits [E] of each sector, float32 at least."""
-        return self._logits(graphs, nodes, edges, "logits")[1]
+        return self._logits(graphs, nodes, "logits")[1]
 
     def _logits(
-        self, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor], place: str
+        self, graphs: list[Neighbours], nodes: list[Tensor], place: str
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Returns, by sector, node states joined with input features [N, D], and logits [E]."""
         pairs = zip(graphs, nodes, strict=True)
         states = [torch.cat([rows, graph.x], dim=1) for graph, rows in pairs]
         with traced(place):
-            return states, self.edge_network([graph.neighbours for graph in graphs], states, edges)
+            return states, self.edge_network(graphs, states)
 
 
 class _Network(Perceptrons):
+    compute: Callable[..., Tensor]  # of one sector, from the weights and each input
+
     def __init__(self, config: AttentionGNNConfig) -> None:
         super().__init__()
         self._normalises, self._recomputes = config.layer_norm, config.recompute == "layer"
         self._dtype = torch.bfloat16 if config.precision == "bf16" else None
 
+    def forward(self, *inputs: list[Any]) -> list[Tensor]:
+        """Computes each sector; with recompute, the backward pass computes it again."""
+        weights, sectors = self.weights(), zip(*inputs, strict=True)
+        if not self._recomputes:
+            return [self.compute(weights, *sector) for sector in sectors]
+        again = partial(_Recomputed.apply, self.compute)
+        return [again(graph, len(read), *read, *weights) for graph, *read in sectors]
+
     def _activated(self, values: Tensor) -> Tensor:
         """Applies tanh, after LayerNorm if `config.layer_norm`."""
         return torch.tanh(layer_norm(values, values.shape[1:]) if self._normalises else values)
-
-    def _compute(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        """Returns `function(*inputs, *weights)`; with recompute, the backward pass repeats it."""
-        weights = self.weights()
-        if not self._recomputes:
-            return function(*inputs, *weights)
-        made: Tensor = _Recomputed.apply(function, len(inputs), *inputs, *weights)
-        return made
 
 
 class InputNetwork(_Network):
@@ -274,12 +268,12 @@ class InputNetwork(_Network):
 
     def __init__(self, config: AttentionGNNConfig, n_node_features: int) -> None:
         super().__init__(config)
+        self._recomputes = False
         self.add_linear("mlp_0", n_node_features, config.hidden)
 
-    def forward(self, features: list[Tensor]) -> list[Tensor]:
-        """Maps features [N, F] of each sector to [N, H]."""
-        weights = self.weights()
-        return [self._activated(linear(x, *weights)) for x in features]
+    def compute(self, weights: Sequence[Tensor], features: Tensor) -> Tensor:
+        """Maps features [N, F] to [N, H]."""
+        return self._activated(linear(features, *weights))
 
 
 class EdgeNetwork(_Network):
@@ -292,28 +286,20 @@ class EdgeNetwork(_Network):
         for k in range(config.mlp_layers):
             self.add_linear(f"mlp_{k}", widths[k], widths[k + 1])
 
-    def forward(
-        self, graphs: list[Neighbours], states: list[Tensor], edges: list[Tensor]
-    ) -> list[Tensor]:
-        """Returns logits [E], float32 at least, from states [N, D] and edge features [E, G]."""
-        return [self._logits(*sector) for sector in zip(graphs, states, edges, strict=True)]
-
-    def _logits(self, graph: Neighbours, state: Tensor, edge_features: Tensor) -> Tensor:
-        def logits(state: Tensor, *weights: Tensor) -> Tensor:
-            dtype = self._dtype or state.dtype
-            first, bias, *others = (weight.to(dtype) for weight in weights)
-            of_source, of_destination, of_edge = first.split(self._inputs, dim=1)
-            # Node products come first, then are gathered: nodes are 20 times fewer than edges.
-            state = state.to(dtype)
-            shares = linear(state, of_source, bias), linear(state, of_destination)
-            values: Tensor = BothEnds.apply(graph, *shares)
-            if of_edge.shape[1]:
-                values = torch.addmm(values, edge_features.to(dtype), of_edge.t())
-            for weight, bias in zip(others[::2], others[1::2], strict=True):
-                values = linear(self._activated(values), weight, bias)
-            return accumulable(values).squeeze(1)
-
-        return self._compute(logits, state)
+    def compute(self, weights: Sequence[Tensor], graph: Neighbours, state: Tensor) -> Tensor:
+        """Returns logits [E], float32 at least, from states [N, D] and the edges' features."""
+        dtype = self._dtype or state.dtype
+        first, bias, *others = (weight.to(dtype) for weight in weights)
+        of_source, of_destination, of_edge = first.split(self._inputs, dim=1)
+        # Node products come first, then are gathered: nodes are 20 times fewer than edges.
+        state = state.to(dtype)
+        shares = linear(state, of_source, bias), linear(state, of_destination)
+        values: Tensor = BothEnds.apply(graph, *shares)
+        if of_edge.shape[1]:
+            values = torch.addmm(values, graph.edge_features.to(dtype), of_edge.t())
+        for weight, bias in zip(others[::2], others[1::2], strict=True):
+            values = linear(self._activated(values), weight, bias)
+        return accumulable(values).squeeze(1)
 
 
 class NodeNetwork(_Network):
@@ -323,18 +309,12 @@ class NodeNetwork(_Network):
         super().__init__(config)
         self.add_mlp("mlp", 3 * width, config.hidden, config.mlp_layers)
 
-    def forward(
-        self, graphs: list[_Graph], logits: list[Tensor], states: list[Tensor]
-    ) -> list[Tensor]:
-        """Returns each sector's new owned states [n_owned, H] from logits [E], states [N, D]."""
-        return [self._update(*sector) for sector in zip(graphs, logits, states, strict=True)]
-
-    def _update(self, graph: _Graph, logits: Tensor, state: Tensor) -> Tensor:
-        def update(logits: Tensor, state: Tensor, *weights: Tensor) -> Tensor:
-            sums = WeightedSums.apply(graph.neighbours, torch.sigmoid(logits), state)
-            values = torch.cat([total[: graph.n_owned] for total in (*sums, state)], dim=1)
-            for weight, bias in zip(weights[::2], weights[1::2], strict=True):
-                values = self._activated(linear(values, weight, bias))
-            return values
-
-        return self._compute(update, logits, state)
+    def compute(
+        self, weights: Sequence[Tensor], graph: Neighbours, logits: Tensor, state: Tensor
+    ) -> Tensor:
+        """Returns the new owned states [n_owned, H] from logits [E] and states [N, D]."""
+        sums = WeightedSums.apply(graph, torch.sigmoid(logits), state)
+        values = torch.cat([total[: graph.n_owned] for total in (*sums, state)], dim=1)
+        for weight, bias in zip(weights[::2], weights[1::2], strict=True):
+            values = self._activated(linear(values, weight, bias))
+        return values

@@ -271,8 +271,8 @@ class PyGModel(nn.Module):
         check_edges(edge_index, len(x))
         sector = with_edges(SectorInputs(x, edge_features, edge_index, n_owned))
         layers = LayerExchange(sector, len(x), exchange)
-        graph, embedding = Neighbours(sector.edge_index, len(sector.x)), self.embed(sector, layers)
-        logits: Tensor = self.decoder([graph], [embedding], [sector.edge_features])[0]
+        embedding = self.embed(sector, layers)
+        logits: Tensor = self.decoder([Neighbours(sector)], [embedding])[0]
         return logits[: len(edge_features)]
 
     def embed(self, sector: SectorInputs, layers: LayerExchange) -> Tensor:

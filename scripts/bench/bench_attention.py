@@ -36,7 +36,7 @@ from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.attention_gnn import AttentionGNN, Neighbours, WeightedSums
-from bigtrk.models.protocol import no_exchange
+from bigtrk.models.protocol import SectorInputs, no_exchange
 from bigtrk.models.settings import AttentionGNNConfig
 from bigtrk.parallel.ranks import configure_process, discover, memory_of_rank
 from scripts.bench.bench_hot_path import peak
@@ -75,7 +75,7 @@ class SparseIncidence(ScatterIncidence):
 
     def __init__(self, edge_index: Tensor, x: Tensor) -> None:
         super().__init__(edge_index, x)
-        self._graph = Neighbours(edge_index, len(x))
+        self._graph = Neighbours(SectorInputs(x, x[:0], edge_index, len(x)))
 
     def sums(self, weights: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         made: tuple[Tensor, Tensor] = WeightedSums.apply(self._graph, weights, state)
