@@ -36,6 +36,9 @@ class ModelSettings(Settings):
     optimizer starts fresh; the model and its features must be the same. By default
     `training.seed` draws the weights."""
 
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
     @property
     def kind(self) -> Kind:
         return "edge"

@@ -77,7 +77,9 @@ def _within(net: nn.Module, path: str) -> str:
 
 
 def _reasons(module: nn.Module) -> Iterator[str]:
-    if _averages(module):
+    by_row = isinstance(module, LayerNorm | MessageNorm)
+    of_pyg = type(module).__module__.startswith("torch_geometric.nn.norm") and not by_row
+    if of_pyg or isinstance(module, _BatchNorm | _InstanceNorm):
         yield (
             "averages over all nodes or edges, but a sector has only some; use torch.nn.LayerNorm "
             "(in a layer of PyG: CGConv(batch_norm=False), GENConv(norm='layer'))"
@@ -102,13 +104,6 @@ def _reasons(module: nn.Module) -> Iterator[str]:
         yield "uses what it computed for the first graph for all other graphs; set cached=False"
 
 
-def _averages(module: nn.Module) -> bool:
-    if isinstance(module, _BatchNorm | _InstanceNorm):
-        return True
-    by_row = isinstance(module, LayerNorm | MessageNorm)
-    return type(module).__module__.startswith("torch_geometric.nn.norm") and not by_row
-
-
 def _drops(module: nn.Module) -> bool:
     """Whether a layer such as GATConv, or PyG's MLP, has a dropout probability above 0."""
     found = getattr(module, "dropout", 0.0)
@@ -122,7 +117,9 @@ def _weighted(
     """Returns inputs (x, edge_index, edge_weight) for `layer` with edges weighted by degrees in the
     whole graph. fresh: replaces halo rows [N, 1] by those their owners computed.
     """
-    x, edge_index, edge_weight = _inputs(*args, **kwargs)
+    call = inspect.signature(layer.forward).bind(*args, **kwargs)
+    call.apply_defaults()
+    x, edge_index, edge_weight = call.args
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         raise ContractError("layer GCNConv: gets a sparse matrix; give it edge_index [2, E]")
     if layer.add_self_loops:
@@ -135,12 +132,6 @@ def _weighted(
     scale = fresh(degree[:, None])[:, 0].pow(-0.5)
     scale = scale.masked_fill(scale == torch.inf, 0.0)
     return (x, edge_index, scale[edge_index[0]] * edge_weight * scale[edge_index[1]]), {}
-
-
-def _inputs(
-    x: Tensor, edge_index: Any, edge_weight: Tensor | None = None
-) -> tuple[Tensor, Any, Tensor | None]:
-    return x, edge_index, edge_weight
 
 
 @contextmanager

@@ -45,9 +45,6 @@ class UserModelConfig(ModelSettings):
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of its class, by name: `model.options.width=64`."""
 
-    def __hash__(self) -> int:
-        return hash(self.model_dump_json())
-
     @property
     def kind(self) -> Kind:
         return self.gives
@@ -114,9 +111,6 @@ class PyGConfig(ModelSettings):
     keeps its activations."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """`module`, the network's class, and its arguments by name: `model.options.width=64`."""
-
-    def __hash__(self) -> int:
-        return hash(self.model_dump_json())
 
     @property
     def module(self) -> str:
