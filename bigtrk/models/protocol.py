@@ -36,7 +36,6 @@ Shapes: N nodes, E edges, F and G node and edge features, H the width of an exch
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from traceback import walk_tb
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -220,15 +219,3 @@ def told(path: str, module: nn.Module) -> str:
     """Returns the name of a module for messages, from path and class: `convs.0 (GATConv)`."""
     kind = type(module).__name__
     return f"{path} ({kind})" if path else kind
-
-
-def failing_layer(error: BaseException) -> str:
-    """Returns the name of the innermost layer in `error`'s traceback; "" without one."""
-    at_work = [frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__)]
-    modules = [module for module in at_work if isinstance(module, nn.Module)]
-    if not modules:
-        return ""
-    paths = {id(module): path for path, module in modules[0].named_modules()}
-    innermost = [module for module in modules if id(module) in paths][-1]
-    path = paths[id(innermost)]
-    return told(path, innermost) if path else ""

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from bigtrk.errors import reason
 from bigtrk.graphs.event_graph import Sector
-from bigtrk.models.protocol import Exchange, failing_layer, told
+from bigtrk.models.protocol import Exchange, told
 from bigtrk.proof.sectors import SectorError, inputs_of
 
 _HALO = (
@@ -57,7 +57,11 @@ def failure(model: nn.Module, error: SectorError) -> str:
     if not isinstance(cause, Exception):
         return f"{told('', model)}: {error}"
     frames = [frame for frame, _ in walk_tb(cause.__traceback__)]
-    layer = failing_layer(cause) or told("", model)
+    at_work = [frame.f_locals.get("self") for frame in frames]
+    modules = [one for one in at_work if isinstance(one, nn.Module)] or [model]
+    paths = {id(module): path for path, module in modules[0].named_modules()}
+    innermost = [module for module in modules if id(module) in paths][-1]
+    layer = told(paths[id(innermost)], innermost)
     line = _users_line(reversed(frames))
     return f"{layer}{line}: {error} ({type(cause).__name__}: {reason(cause)})"
 
