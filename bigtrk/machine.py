@@ -5,10 +5,13 @@ Torch is imported inside the functions, so that `bigtrk doctor` works where it i
 
 import os
 import platform
+import shutil
+import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import bigtrk
@@ -78,6 +81,28 @@ def takes_plain_passes(device: "torch.device | int") -> bool:
     card = torch.cuda.get_device_properties(device)
     # Torch for ROCm calls AMD's GPUs cuda, too; their capability is of another scale.
     return torch.version.hip is not None or (card.major, card.minor) < LOWEST_CAPABILITY
+
+
+def triton_lacks() -> str:
+    """Returns what Triton lacks to compile here, and the remedy; "" if nothing.
+
+    Triton takes all of CC for the name of a compiler.
+    """
+    named = os.environ.get("CC")
+    compilers = ("gcc", "clang") if named is None else (named,)
+    if not any(map(shutil.which, compilers)):
+        return f"finds no {' or '.join(map(repr, compilers))}; install a C compiler"
+    headers = Path(sysconfig.get_config_var("INCLUDEPY"))
+    if not (headers / "Python.h").exists():
+        return f"finds no Python.h in {headers}; install Python's headers, such as python3-dev"
+    home = os.environ.get("TRITON_HOME", os.path.expanduser("~"))  # noqa: PTH111  # if none is known
+    kept = Path(os.environ.get("TRITON_CACHE_DIR") or Path(home, ".triton", "cache"))
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=kept).close()
+    except OSError as error:
+        return f"cannot write to {kept}: {error.strerror}; set TRITON_CACHE_DIR to another folder"
+    return ""
 
 
 def cpu_info(name: str) -> str | None:

@@ -84,4 +84,4 @@ def add_product(a: Tensor, b: Tensor, total: Tensor) -> None:
 
 def add_sum(values: Tensor, total: Tensor) -> None:
     """Adds the sum over rows of values [M, H] to `total` [H]."""
-    total += values.sum(0)
+    total += values.sum(0, dtype=total.dtype)

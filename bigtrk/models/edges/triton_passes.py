@@ -2,13 +2,8 @@
 node's edges, in an order fixed once per sector: the bits are the same in every run.
 """
 
-import os
-import shutil
-import sysconfig
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
-from tempfile import TemporaryFile
 from typing import NamedTuple
 
 import torch
@@ -16,7 +11,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from bigtrk.console import warn_once
-from bigtrk.machine import slow_cards, takes_plain_passes
+from bigtrk.machine import slow_cards, takes_plain_passes, triton_lacks
 from bigtrk.models.edges import plain, work
 from bigtrk.models.edges.schedule import SUM_WARPS, summed_columns
 from bigtrk.models.protocol import Ends
@@ -92,8 +87,9 @@ def _turns(starts: Tensor, order: Tensor) -> Tensor:
 TYPES = torch.float32, torch.bfloat16
 
 # These run in torch: it has kernels for them, or fused passes rarely call them.
-multiply, add_product, relu_backward = plain.multiply, plain.add_product, plain.relu_backward
+multiply, add_product, add_sum = plain.multiply, plain.add_product, plain.add_sum
 norm_relu, norm_relu_backward = plain.norm_relu, plain.norm_relu_backward
+relu_backward = plain.relu_backward
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> bool:
@@ -113,36 +109,10 @@ def _is_plain(device: torch.device) -> bool:
 @cache
 def _installed() -> bool:
     """Whether Triton is installed and can compile; the first call prints what it lacks."""
-    lacks = _lacks() if find_spec("triton") else None
+    lacks = triton_lacks() if find_spec("triton") else None
     if lacks:
         warn_once("Triton", f"GPUs compute more slowly: Triton {lacks}")
     return lacks == ""
-
-
-def _lacks() -> str:
-    """Returns what Triton lacks to compile here, and the remedy; "" if nothing.
-
-    Triton takes all of CC for the name of a compiler.
-    """
-    named = os.environ.get("CC")
-    compilers = ("gcc", "clang") if named is None else (named,)
-    if not any(map(shutil.which, compilers)):
-        return f"finds no {' or '.join(map(repr, compilers))}; install a C compiler"
-    headers = Path(sysconfig.get_config_var("INCLUDEPY"))
-    if not (headers / "Python.h").exists():
-        return f"finds no Python.h in {headers}; install Python's headers, such as python3-dev"
-    home = os.environ.get("TRITON_HOME", os.path.expanduser("~"))  # noqa: PTH111  # if none is known
-    kept = Path(os.environ.get("TRITON_CACHE_DIR") or Path(home, ".triton", "cache"))
-    try:
-        kept.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=kept).close()
-    except OSError as error:
-        return f"cannot write to {kept}: {error.strerror}; set TRITON_CACHE_DIR to another folder"
-    return ""
-
-
-def add_sum(values: Tensor, total: Tensor) -> None:
-    total += values.sum(0, dtype=total.dtype)
 
 
 def add_to_nodes(values: Tensor, ends: Ends) -> None:
