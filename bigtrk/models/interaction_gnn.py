@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from bigtrk.models.edges import fused
-from bigtrk.models.edges.fused_mlp import mlp_of, tile_of
-from bigtrk.models.edges.fused_pass import FusedEdgePass
+from bigtrk.models.edges.fused_pass import FusedEdgePass, FusedMLP, mlp_of, tile_of
 from bigtrk.models.edges.passes import Activation, EdgePass, GraphPass, Layer
 from bigtrk.models.edges.states import (
     EdgeStates,
@@ -80,13 +79,14 @@ class Encode(torch.autograd.Function):
             made, *kept = kept
             blocks = MemoryStore().blocks(len(features), [made], [])
         else:
-            blocks = states.blocks([states.state(0), *states.all_gradients()])
+            blocks = states.blocks([states.state(0), *(one.rows for one in states.gradients)])
         for block in blocks:
             made, *gradients = block.read
             mlp = mlp_of(ctx.weights, ctx.activations, features[block.rows], ctx.work, kept)
             grad_of = grad.__getitem__
             if states is not None:
-                grad_of = partial(states.of_encoded, gradients, made if mlp.is_fused else None)
+                place = made if isinstance(mlp, FusedMLP) else None
+                grad_of = partial(states.of_encoded, gradients, place)
             mlp.backward_all(grad_of, made, grads, adds=block.rows.start > 0)
         if states is not None:
             states.free()

@@ -24,7 +24,7 @@ from triton.compiler import compile as compile_source
 from triton.runtime.jit import KernelInterface
 
 from bigtrk.models.edges import fused, schedule, triton_passes
-from bigtrk.models.edges.fused_nodes import FusedNodePass
+from bigtrk.models.edges.fused_pass import FusedEdgePass
 from bigtrk.models.interaction_gnn import activations
 from bigtrk.models.protocol import Ends
 from tests.models import nodes, test_fused_mlp
@@ -81,7 +81,7 @@ def launched(case: Case, capability: int) -> list[Launch]:
             test_fused_mlp.computed(test_fused_mlp.Case(each, case.hidden, kind[0], 9, kind[1]))
         for n_owned in (50, 70):  # of 70
             sizes = case.hidden, case.layers, case.encoded, True, 70, n_owned, case.dtype
-            nodes.computed(nodes.NodeCase(*sizes), FusedNodePass, torch.device("cpu"))
+            nodes.computed(nodes.NodeCase(*sizes), FusedEdgePass, torch.device("cpu"))
     return found
 
 

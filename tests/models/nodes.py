@@ -9,6 +9,7 @@ from torch.nn.functional import layer_norm
 from bigtrk.models.edges.passes import EdgePass, GraphPass, Layer
 from bigtrk.models.edges.states import EdgeStates, Encoded, MemoryStore, Workspace
 from bigtrk.models.interaction_gnn import activations
+from bigtrk.models.protocol import Ends
 from tests.models.fused import Results, grad_of
 
 
@@ -107,7 +108,7 @@ def computed(case: NodeCase, of_class: type[EdgePass], device: torch.device) -> 
     ends = made._ends._replace(of_source=outgoing.clone(), of_destination=incoming.clone())
     found = {"made": made._updated(ends)}
     found["of source"], found["of destination"] = (share.clone() for share in made._ends[:2])
-    edges.give_sums(outgoing, incoming)
+    edges.sums = Ends.between(outgoing, incoming, no_edges)
     made._kept_of_nodes = made.kept
     outer = made.update_backward(inputs.of_owned.to(device), of_x, of_weights)
     found["gradient of outgoing"], found["gradient of incoming"] = outer[:2]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from bigtrk.models.edges import fused, schedule
-from bigtrk.models.edges.fused_mlp import mlp_of
+from bigtrk.models.edges.fused_pass import mlp_of
 from bigtrk.models.edges.passes import Activation
 from bigtrk.models.edges.states import Workspace
 from tests.models.fused import DEVICE, Results, grad_of, usable_everywhere

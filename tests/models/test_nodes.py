@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.edges import schedule
-from bigtrk.models.edges.fused_nodes import FusedNodePass
+from bigtrk.models.edges.fused_pass import FusedEdgePass
 from bigtrk.models.edges.passes import EdgePass
 from bigtrk.models.protocol import Ends
 from tests.models.fused import DEVICE
@@ -25,7 +25,7 @@ CASES = [
 ]
 
 
-class Checked(FusedNodePass):
+class Checked(FusedEdgePass):
     """Keeps the sums for the backward pass, and converts the nodes for the next layer."""
 
     def _updated(self, sums: Ends) -> Tensor:
@@ -48,10 +48,10 @@ def few_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_float32_is_exact(case: NodeCase) -> None:
-    found = computed(case, FusedNodePass, DEVICE)
+    found = computed(case, FusedEdgePass, DEVICE)
     errors = found.errors(exact(case))
     assert max(errors.values()) < 1e-6, errors
-    again = computed(case, FusedNodePass, DEVICE)
+    again = computed(case, FusedEdgePass, DEVICE)
     assert all(torch.equal(values, again.found[name]) for name, values in found.found.items())
 
 

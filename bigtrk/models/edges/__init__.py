@@ -18,11 +18,10 @@ Four rules follow:
   or files (`training.spill`). Passes go through blocks that are read before their use and written
   after it, so the disk and not memory limits the size of an event.
 * The forms of a pass. plain.py computes each in torch and is the oracle of the others; native.py
-  has them in C for CPUs, triton_passes.py on GPUs, and fused_pass.py a layer's whole pass in one
-  launch of fused.py, with rows in registers (triton_whole_rows.py). fused_nodes.py has the nodes'
-  update and shares in a few more (triton_nodes.py), fused_mlp.py encoders and the decoder.
-  schedule.py lays the work on a GPU's programs, and work.py counts what each launch computes and
-  moves, for the cost model.
+  has them in C for CPUs, triton_passes.py on GPUs. fused_pass.py has a layer's edges, an encoder or
+  the decoder in one launch of fused.py, with rows in registers (triton_whole_rows.py), and the
+  nodes' update and shares in a few more (triton_nodes.py). schedule.py lays the work on a GPU's
+  programs, and work.py counts what each launch computes and moves, for the cost model.
 
 Every sum has one order, on CPUs and GPUs: the bits are the same in every run. `passes_for` of
 states.py chooses the fastest form for a device.

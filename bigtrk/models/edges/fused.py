@@ -23,11 +23,6 @@ class NextLayer(NamedTuple):
     of_state: Tensor
     outer: Ends
 
-    @property
-    def tensors(self) -> tuple[Any, ...]:
-        """The tensors in the order in which kernels read them."""
-        return self.after, self.of_state, self.of_state.stride(0), *self.outer[:2]
-
 
 class Term(NamedTuple):
     """Rows grads, values [N, H]: grads.T @ values is a weight's gradient, sum(grads) a bias's."""
@@ -82,7 +77,7 @@ class WholeMLP:
 
     def backward(
         self,
-        given: tuple[Any, ...] | None,
+        given: NextLayer | None,
         made: Tensor,
         gradient: Tensor | None,
         grads: Sequence[Tensor],
@@ -98,15 +93,15 @@ class WholeMLP:
         partials = made.new_empty(-(-n_rows // layout[0]), lines, hidden, dtype=torch.float32)
         for summed, lowest in self.tile.launches(layers):
             flops = self._flops(layers - first_bias, summed, layers - 1 - lowest, given is not None)
-            tensors = given, made, None if lowest else gradient, partials
+            after = given and (*given[:2], given.of_state.stride(0), *given.outer[:2])
+            tensors = after, made, None if lowest else gradient, partials
             sums = {"summed": summed, "lowest": lowest}
             self._launch("whole_backward", flops, layout, tensors, [lines], **sums)
         if not self.tile.sums_first:
             assert gradient is not None, "a layer's edges have one"
-            pairs = [(gradient, values) for values in self.read]
             square = schedule.width_of(hidden), schedule.rows_at_once(self.dtype)
-            options = 0, self.dtype, *square, schedule.SUM_ROWS_WARPS
-            sum_products(pairs, partials, layout[0], *options)
+            tile = *square, schedule.SUM_ROWS_WARPS
+            sum_products([gradient] * inputs, self.read, partials, layout[0], 0, self.dtype, tile)
         of_inputs = grads[0][:, : inputs * width].split(width, dim=1)
         of_biases = list(grads[1 + 2 * first_bias : 2 * layers : 2])
         of_biases += grads[-2].unbind() if self.n_outputs else []
@@ -185,45 +180,42 @@ def backward(
     """Writes the `gradient` [M, H] of the edges' first product, which may overwrite `made`. made:
     the edges' new state or, if `given` is None, the gradient of the last product.
     """
-    layer = of_layer(inputs, ends, weights)
-    layer.backward(given and given.tensors, made, gradient, grads, adds)
+    of_layer(inputs, ends, weights).backward(given, made, gradient, grads, adds)
 
 
 def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
     """Writes each term's gradients of its weight and bias; biases are summed in float32."""
     terms = sorted(terms, key=lambda term: term.of_bias is None)
-    pairs = [(term.grads, term.values) for term in terms]
+    grads, values, *_ = zip(*terms, strict=True)
     biases = [term.of_bias for term in terms if term.of_bias is not None]
-    n_rows, hidden = terms[0].grads.shape
+    n_rows, hidden = grads[0].shape
     size = schedule.node_tile(hidden, dtype)
     rows_of_part = size.height * max(1, -(-n_rows // (size.height * schedule.NODE_PARTS)))
     parts, lines = -(-n_rows // rows_of_part), len(terms) * hidden + len(biases)
-    partials = terms[0].grads.new_empty(parts, lines, hidden, dtype=torch.float32)
-    layout = size.side, size.height, schedule.NODE_SUM_WARPS
-    sum_products(pairs, partials, rows_of_part, len(biases), dtype, *layout)
+    partials = grads[0].new_empty(parts, lines, hidden, dtype=torch.float32)
+    tile = size.side, size.height, schedule.NODE_SUM_WARPS
+    sum_products(grads, values, partials, rows_of_part, len(biases), dtype, tile)
     sum_partials(partials, [term.of_weight for term in terms], biases, adds=False)
 
 
 def sum_products(
-    pairs: Sequence[tuple[Tensor, Tensor]],
+    grads: Sequence[Tensor],
+    values: Sequence[Tensor],
     partials: Tensor,
     rows_of_part: int,
     biases: int,
     dtype: torch.dtype,
-    side: int,
-    height: int,
-    warps: int,
+    tile: tuple[int, int, int],
 ) -> None:
-    """Launches triton_nodes.of_weights on (gradients, values) pairs, `height` rows at a time."""
-    grads, values = zip(*pairs, strict=True)
-    parts, n_lines, hidden = partials.shape
+    """Launches triton_nodes.of_weights. tile: side of a square, rows at a time, number of warps."""
+    (parts, n_lines, hidden), (side, height, warps) = partials.shape, tile
     n_rows, squares = len(grads[0]), (-(-hidden // side)) ** 2
     work.launch(
         ("nodes", "of_weights"),
         (len(grads) * squares, parts),
         partials,
         2.0 * len(grads) * n_rows * hidden**2,
-        *(grads, values, partials, n_rows, rows_of_part, n_lines),
+        *(tuple(grads), tuple(values), partials, n_rows, rows_of_part, n_lines),
         biases=biases,
         bf16=dtype == torch.bfloat16,
         hidden=hidden,

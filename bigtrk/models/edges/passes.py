@@ -18,15 +18,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.edges import plain
-from bigtrk.models.edges.states import (
-    Block,
-    EdgeStates,
-    Encoded,
-    HaloRows,
-    Rows,
-    Workspace,
-    passes_for,
-)
+from bigtrk.models.edges.states import Block, EdgeStates, Encoded, HaloRows, Workspace, passes_for
 from bigtrk.models.protocol import Ends
 from bigtrk.tracing import traced
 
@@ -47,13 +39,41 @@ class _Hidden(NamedTuple):
     read: Tensor
 
 
+class Product:
+    """The product of concatenated `inputs`, each [M, W], and a weight [H, sum of all W]."""
+
+    def __init__(self, weight: Tensor, inputs: Sequence[Tensor], work: Workspace) -> None:
+        self._inputs, self._work = inputs, work
+        self._passes = passes_for(work.device, work.dtype)
+        self.columns = self.split(weight)
+
+    def split(self, weight: Tensor) -> list[Tensor]:
+        """Splits a weight's columns by input."""
+        return list(weight.split([values.shape[1] for values in self._inputs], dim=1))
+
+    def forward(self, rows: slice, bias: Tensor | None, out: Tensor) -> None:
+        """Writes the product of these rows, and the bias [H] if any, to `out`."""
+        read = [values[rows].to(out.dtype) for values in self._inputs]
+        self._passes.multiply(read, [columns.t() for columns in self.columns], bias, out)
+
+    def backward(
+        self, rows: slice, grad: Tensor, of_weight: Tensor, sinks: Sequence[Sink | None]
+    ) -> None:
+        """Adds to `of_weight`, from the gradient of these rows; `sinks` get those of the inputs."""
+        each = zip(self._inputs, self.columns, self.split(of_weight), sinks, strict=True)
+        for values, columns, of_columns, sink in each:
+            self._passes.add_product(grad, values[rows].to(grad.dtype), of_columns)
+            if sink is not None:
+                out = self._work.rows("gradient of input", len(grad), columns.shape[1])
+                self._passes.multiply([grad], [columns], None, out)
+                sink(rows, out)
+
+
 class ChunkedMLP:
     """An MLP over chunks of rows. weights: weight [outputs, inputs] and bias [outputs] in turn. The
     first layer reads the concatenated `inputs`; `ends`, if given, add node rows and the bias to its
     product. kept: `made` and `rstd` (`_Hidden`) of each layer but the last, from a forward pass.
     """
-
-    is_fused = False
 
     def __init__(
         self,
@@ -67,8 +87,8 @@ class ChunkedMLP:
         self._weights = [weight.detach().to(work.dtype) for weight in weights[::2]]
         self._biases = [bias.detach().to(work.dtype) for bias in weights[1::2]]
         self._activations, self._inputs, self._ends, self._work = activations, inputs, ends, work
-        widths = [values.shape[1] for values in inputs]
-        self._columns = self._weights[0][:, : sum(widths)].split(widths, dim=1)
+        self._n_inputs = sum(values.shape[1] for values in inputs)
+        self._first = Product(self._weights[0][:, : self._n_inputs], inputs, work)
         self._passes = passes_for(work.device, work.dtype)
         self.n_rows, self.width = len(inputs[0]), len(self._biases[-1])
         self.kept = list(kept)
@@ -139,23 +159,10 @@ class ChunkedMLP:
             else:
                 self._passes.relu_backward(out, read, None, out)
             grad = out
-        self._first_backward(rows, grad, grads, sinks)
-        return grad
-
-    def _first_backward(
-        self, rows: slice, grad: Tensor, grads: Sequence[Tensor], sinks: Sequence[Sink | None]
-    ) -> None:
         if self._ends is None:
             self._passes.add_sum(grad, grads[1])
-        start = 0
-        for columns, values, sink in zip(self._columns, self._inputs, sinks, strict=True):
-            stop = start + columns.shape[1]
-            self._passes.add_product(grad, values[rows].to(grad.dtype), grads[0][:, start:stop])
-            start = stop
-            if sink is not None:
-                out = self._buffer("gradient of input", rows, columns.shape[1])
-                self._passes.multiply([grad], [columns], None, out)
-                sink(rows, out)
+        self._first.backward(rows, grad, grads[0][:, : self._n_inputs], sinks)
+        return grad
 
     def _hidden(self, rows: slice, again: bool) -> list[_Hidden]:
         hidden: list[_Hidden] = []
@@ -171,30 +178,27 @@ class ChunkedMLP:
                 torch.clamp_min(made, 0, out=read)
                 continue
             self._product(k, rows, hidden, made)
-            ends = self._ends_of(rows, k)
             if self._activations[k] == "norm":
-                self._passes.norm_relu(made, ends, read, rstd)
+                self._passes.norm_relu(made, self._ends_of(rows, k), read, rstd)
             else:
-                torch.clamp_min(
-                    made if ends is None else made.copy_(plain.total(made, ends)), 0, out=read
-                )
+                torch.clamp_min(made, 0, out=read)
         return hidden
 
     def _last(self, rows: slice, hidden: list[_Hidden]) -> Tensor:
         k = len(self._weights) - 1
         z = self._buffer("made", rows, self.width)
         self._product(k, rows, hidden, z)
-        if ends := self._ends_of(rows, k):
-            z.copy_(plain.total(z, ends))
         return z.relu_() if self._activations[k] == "relu" else z
 
     def _product(self, k: int, rows: slice, hidden: list[_Hidden], out: Tensor) -> None:
-        if k:
-            read, weights = [hidden[k - 1].read], [self._weights[k]]
-        else:
-            read, weights = [values[rows].to(out.dtype) for values in self._inputs], self._columns
+        """Writes the product of linear layer k, and adds its ends unless a LayerNorm does."""
         bias = self._biases[k] if k or self._ends is None else None  # the ends add the first one
-        self._passes.multiply(read, [weight.t() for weight in weights], bias, out)
+        if k:
+            self._passes.multiply([hidden[k - 1].read], [self._weights[k].t()], bias, out)
+        else:
+            self._first.forward(rows, bias, out)
+        if self._activations[k] != "norm" and (ends := self._ends_of(rows, k)):
+            out.copy_(plain.total(out, ends))
 
     def _ends_of(self, rows: slice, k: int) -> Ends | None:
         """Returns the ends that add to the product of linear layer k: None unless k is 0."""
@@ -202,54 +206,6 @@ class ChunkedMLP:
 
     def _buffer(self, name: str, rows: slice, width: int) -> Tensor:
         return self._work.rows(name, rows.stop - rows.start, width)
-
-
-class NodeShares:
-    """The nodes' shares: their terms in the edges' first product. weight [H, ...]: its last columns
-    multiply sources and destinations. bias: [H]. nodes: parts of the nodes' rows, each [N, H].
-    """
-
-    def __init__(
-        self, weight: Tensor, bias: Tensor, nodes: Sequence[Tensor], work: Workspace
-    ) -> None:
-        self._widths = [values.shape[1] for values in nodes] * 2
-        self._bias, self._nodes, self._work = bias, nodes, work
-        self._weights = self.columns(weight)
-        self._passes = passes_for(work.device, work.dtype)
-
-    def columns(self, weight: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Splits a weight's last columns by part of nodes: for sources, and for destinations."""
-        columns = weight[:, -sum(self._widths) :].split(self._widths, dim=1)
-        return columns[: len(self._nodes)], columns[len(self._nodes) :]
-
-    def new(self) -> tuple[Tensor, Tensor]:
-        """Returns uninitialised buffers for the shares of sources and destinations: [N, H] each."""
-        n_nodes, hidden = len(self._nodes[0]), len(self._bias)
-        of_source = self._work.rows("of source", n_nodes, hidden)
-        return of_source, self._work.rows("of destination", n_nodes, hidden)
-
-    def forward(self, rows: slice, of_source: Tensor, of_destination: Tensor) -> None:
-        """Writes these `rows` of both shares; the bias is in the share of the source."""
-        nodes = [part[rows] for part in self._nodes]
-        of_ends = zip((of_source, of_destination), self._weights, (self._bias, None), strict=True)
-        for share, weights, bias in of_ends:
-            self._passes.multiply(nodes, [weight.t() for weight in weights], bias, share[rows])
-
-    def backward(
-        self, grad: tuple[Tensor, Tensor], of_weight: Tensor, of_bias: Tensor, sinks: Sequence[Sink]
-    ) -> None:
-        """Adds to of_weight and of_bias, from the shares' `grad` [N, H]; `sinks` get the nodes'."""
-        self._passes.add_sum(grad[0], of_bias)
-        sides = zip(grad, self._weights, self.columns(of_weight), strict=True)
-        for of_share, weights, of_weights in sides:
-            for rows in self._work.chunks(len(of_share)):
-                part = of_share[rows].to(self._work.dtype)
-                each = zip(self._nodes, weights, of_weights, sinks, strict=True)
-                for values, weight, of_columns, sink in each:
-                    self._passes.add_product(part, values[rows], of_columns)
-                    out = self._work.rows("gradient of input", len(part), weight.shape[1])
-                    self._passes.multiply([part], [weight], None, out)
-                    sink(rows, out)
 
 
 @dataclass(frozen=True)
@@ -292,20 +248,25 @@ class EdgePass:
     def __init__(
         self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
     ) -> None:
-        self.layer, graph = layer, layer.graph
+        self.layer, graph, self._weights = layer, layer.graph, weights
         self._work, self._states = graph.work, graph.edges
         self._nodes = [x, graph.nodes.values] if graph.nodes else [x]
-        self._weights = weights
-        self._mlp_of_edges = self._in_chunks()
+        self._mlp_of_edges = [*layer.edge, *layer.head]
         # Weights come in turn with biases; two tensors are kept of each linear layer but the last.
-        self._n_edge = 2 * (len(layer.edge) + len(layer.head))
-        n_kept = max(0, 2 * (len(self._mlp_of_edges) - 1))
-        self.kept, self._kept_of_nodes = list(kept[:n_kept]), kept[n_kept:]
-        self._first, self._shares = self._shares_of(*(weight.detach() for weight in weights[:2]))
-        self._ends = Ends.between(*self._shares.new(), graph.edge_index)
+        self._n_edge = 2 * len(self._mlp_of_edges)
+        self.kept, self._kept_of_nodes = list(kept[: self._n_edge - 2]), kept[self._n_edge - 2 :]
         self.passes = passes_for(self._work.device, self._work.dtype)
+        self._first, self._bias = (weight.detach() for weight in weights[:2])
+        if not self._is_fused:  # launches convert what they read
+            self._first = self._first.to(self._work.dtype)
+            self._bias = self._bias.to(self._work.dtype)
+        columns = self._of_nodes(self._first)
+        self._sides = [Product(of_side, self._nodes, self._work) for of_side in columns]
+        of_source = self._work.rows("of source", len(x), len(self._bias))
+        of_destination = self._work.rows("of destination", len(x), len(self._bias))
+        self._ends = Ends.between(of_source, of_destination, graph.edge_index)
         # Halo nodes always come apart: the bits of a product may depend on its number of rows.
-        self._shares.forward(slice(0, graph.n_owned), *self._ends[:2])
+        self._share(slice(0, graph.n_owned))
         self._has_halo = False
         if not graph.halo.are_awaited:
             self._await_halo()
@@ -315,10 +276,16 @@ class EdgePass:
         """Returns the function that allocates gradients, such as `torch.zeros_like`."""
         return torch.zeros_like
 
-    def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
-        """Returns the first weight in the edges' type, and the nodes' shares of its product."""
-        weight, bias = (values.to(self._work.dtype) for values in (weight, bias))
-        return weight, NodeShares(weight, bias, self._nodes, self._work)
+    def _of_nodes(self, weight: Tensor) -> list[Tensor]:
+        """Selects the first weight's columns for nodes: for sources, and for destinations."""
+        width = sum(part.shape[1] for part in self._nodes)
+        return list(weight[:, -2 * width :].split(width, dim=1))
+
+    def _share(self, rows: slice) -> None:
+        """Writes these nodes' shares: their terms in the edges' first product, with its bias."""
+        sides = zip(self._sides, self._ends[:2], (self._bias, None), strict=True)
+        for side, share, bias in sides:
+            side.forward(rows, bias, share[rows])
 
     def _await_halo(self, stop: int | None = None) -> None:
         """Waits for the halo rows if edges before `stop` (None: any edges) read them."""
@@ -327,12 +294,8 @@ class EdgePass:
             return
         graph.halo.wait(graph.n_owned)
         if graph.n_owned < len(self._nodes[0]):
-            self._shares.forward(slice(graph.n_owned, None), *self._ends[:2])
+            self._share(slice(graph.n_owned, None))
         self._has_halo = True
-
-    def _in_chunks(self) -> list[Activation]:
-        """Lists the activations of the MLP that edges pass in chunks."""
-        return [*self.layer.edge, *self.layer.head]
 
     def _mlp(self, block: Block) -> ChunkedMLP:
         """Makes the MLP for a block of edges, whose first tensors are the MLP's inputs."""
@@ -340,21 +303,21 @@ class EdgePass:
         weights, ends = self._weights[: self._n_edge], self._ends.of(block.rows)
         return ChunkedMLP(weights, self._mlp_of_edges, inputs, self._work, ends, self.kept)
 
-    def _new_sums(self) -> Ends:
-        """Returns cleared buffers [N, H] for the sums of edges at each of their ends."""
+    def _new_sums(self, *kept: Tensor) -> Ends:
+        """Returns room for sums of edges at each of their ends [N, H]: `kept`, or else buffers. It
+        is zeroed unless a fused block overwrites it.
+        """
         size = *self._nodes[0].shape, self._work.sums
-        return self._cleared(*(self._work.rows(name, *size) for name in ("outgoing", "incoming")))
-
-    def _sums_of_edges(self) -> Ends:
-        """Returns buffers [N, H] for the sums of edges that the node update reads."""
-        return self._new_sums()
-
-    def _cleared(self, outgoing: Tensor, incoming: Tensor) -> Ends:
-        """Zeroes both buffers [N, H] unless a fused block overwrites them; returns the ends."""
+        buffers = (self._work.rows(name, *size) for name in ("outgoing", "incoming"))
+        outgoing, incoming = kept or buffers
         if not (self._is_fused and self._states.n_edges):
             outgoing.zero_()
             incoming.zero_()
         return Ends.between(outgoing, incoming, self.layer.graph.edge_index)
+
+    def _sums_of_edges(self) -> Ends:
+        """Returns room [N, H] for the sums of edges that the node update reads."""
+        return self._new_sums()
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Makes the next edge state; returns its token and the new owned nodes [n_owned, H]."""
@@ -374,12 +337,13 @@ class EdgePass:
         self.kept += update.kept
         return owned
 
-    def _block_forward(self, block: Block, sums: Ends) -> None:
+    def _block_forward(self, block: Block, sums: Ends | None) -> None:
         mlp, [made] = self._mlp(block), block.made
         for rows in self._work.chunks(len(made)):
             self._await_halo(block.rows.start + rows.stop)
             made[rows] = mlp.forward(rows)
-            self.passes.add_to_nodes(made[rows], sums.of(rows))
+            if sums is not None:
+                self.passes.add_to_nodes(made[rows], sums.of(rows))
         self.kept = mlp.kept
 
     def forward_last(self) -> Tensor:
@@ -388,11 +352,7 @@ class EdgePass:
         made = self._nodes[0].new_empty(states.n_edges, len(self._weights[-1]))
         with traced(f"layer {i} edge"):
             for block in states.blocks(states.inputs(i)):
-                mlp, of_block = self._mlp(block), made[block.rows]
-                for rows in self._work.chunks(len(of_block)):
-                    self._await_halo(block.rows.start + rows.stop)
-                    of_block[rows] = mlp.forward(rows)
-                self.kept = mlp.kept
+                self._block_forward(block._replace(made=[made[block.rows]]), None)
             self._await_halo()
         return made
 
@@ -413,13 +373,14 @@ class EdgePass:
         names = ("of incoming", "of outgoing") if self.layer.in_out else ("of incoming",)
         # Nothing here reads the sums of halo nodes.
         of_sums = [self._work.rows(name, *of_x.shape).zero_() for name in names]
-        sinks = [*(_copy_to(total) for total in of_sums), *self._sinks_of_nodes(of_x)]
-        edge_index = self.layer.graph.edge_index
+        sinks = [*(total.__setitem__ for total in of_sums), *self._sinks_of_nodes(of_x)]
         with traced(f"layer {self.layer.i} node, backward"):
-            update = self._update(Ends.between(*self._states.take_sums(), edge_index))
+            sums, self._states.sums = self._states.sums, None
+            assert sums is not None, "the next layer has summed them"
+            update = self._update(sums)
             for rows in self._work.chunks(update.n_rows):
                 update.backward(rows, grad[rows], None, None, of_weights[self._n_edge :], sinks)
-        return Ends.between(of_sums[-1], of_sums[0], edge_index)
+        return Ends.between(of_sums[-1], of_sums[0], self.layer.graph.edge_index)
 
     def backward(
         self, grad: Tensor | None, outer: Ends | None, of_x: Tensor, of_weights: Sequence[Tensor]
@@ -431,9 +392,12 @@ class EdgePass:
         states, i, shares = self._states, self.layer.i, self._new_sums()
         self._grad, self._outer, sums = grad, outer, None
         if i and not self._is_fused:  # fused passes keep the sums of the forward pass
-            sums = self._cleared(torch.empty_like(of_x), torch.empty_like(of_x))
-            states.give_sums(*sums[:2])
-        read = [*states.inputs(i), *self._read_for_gradient()]
+            states.sums = sums = self._new_sums(torch.empty_like(of_x), torch.empty_like(of_x))
+        read = states.inputs(i)
+        if outer is not None:
+            read += [states.state(i + 1), states.gradients[-1].rows]
+        elif self._is_fused:
+            read.append(states.state(i + 1))  # the gradient of the edges' last product
         gradient = states.gradient_rows(i)
         with traced(f"layer {i} edge, backward"):
             for block in states.blocks(read, [gradient]):
@@ -450,13 +414,12 @@ class EdgePass:
         self, shares: tuple[Tensor, Tensor], of_x: Tensor, of_weights: Sequence[Tensor]
     ) -> None:
         """Propagates the gradients [N, H] of both shares to weights and nodes."""
-        self._shares.backward(shares, of_weights[0], of_weights[1], self._sinks_of_nodes(of_x))
-
-    def _read_for_gradient(self) -> list[Rows]:
-        """Lists the rows from which the gradient of the layer's output is computed."""
-        if self._outer is None:
-            return []
-        return [self._states.state(self.layer.i + 1), self._states.gradient_after]
+        self.passes.add_sum(shares[0], of_weights[1])
+        each = zip(self._sides, shares, self._of_nodes(of_weights[0]), strict=True)
+        for side, of_share, of_columns in each:
+            for rows in self._work.chunks(len(of_share)):
+                part = of_share[rows].to(self._work.dtype)
+                side.backward(rows, part, of_columns, self._sinks_of_nodes(of_x))
 
     def _block_backward(
         self, block: Block, of_weights: Sequence[Tensor], shares: Ends, sums: Ends | None
@@ -466,26 +429,19 @@ class EdgePass:
         for rows in self._work.chunks(mlp.n_rows):
             if self._outer is None:
                 assert self._grad is not None, "the last layer has a gradient"
-                part = mlp.backward(
-                    rows, self._grad[block.rows][rows], None, None, of_weights, no_sinks
-                )
+                grad, made, outer = self._grad[block.rows][rows], None, None
             else:
-                made, after = block.read[-2:]
-                grad, outer = self._states.from_next(after[rows]), self._outer.of(block.rows)
-                part = mlp.backward(rows, grad, made[rows], outer.of(rows), of_weights, no_sinks)
+                of_block, after = block.read[-2:]
+                grad, made = self._states.from_next(after[rows]), of_block[rows]
+                outer = self._outer.of(block.rows).of(rows)
+            part = mlp.backward(rows, grad, made, outer, of_weights, no_sinks)
             gradient[rows] = part
             self.passes.add_to_nodes(part, shares.of(rows))
             if sums is not None:
                 self.passes.add_to_nodes(state[rows], sums.of(rows))
 
     def _sinks_of_nodes(self, of_x: Tensor) -> list[Sink]:
+        """Lists the functions that add to the gradients of the nodes, and of the encoded nodes."""
         encoded = self.layer.graph.nodes
-        return [_add_to(of_x), *([encoded.add] if encoded else [])]
-
-
-def _add_to(total: Tensor) -> Sink:
-    return lambda rows, part: total[rows].add_(part)
-
-
-def _copy_to(target: Tensor) -> Sink:
-    return lambda rows, part: target[rows].copy_(part)
+        sinks: list[Sink] = [lambda rows, part: of_x[rows].add_(part)]
+        return [*sinks, encoded.add] if encoded else sinks

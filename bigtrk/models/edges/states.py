@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from bigtrk.models.edges import fused, native, plain, triton_passes
 from bigtrk.models.edges.work import as_on_gpu
-from bigtrk.models.protocol import Arrival, accumulable
+from bigtrk.models.protocol import Arrival, Ends, accumulable
 
 Recompute = Literal["none", "layer", "chunk", "offload"]
 # Bytes of a chunk's features. Several buffers of a CPU's stay in a core's cache; a GPU starts fewer
@@ -150,7 +150,7 @@ class HaloRows:
         self._arrival = self._later = None
 
 
-class _Gradient(NamedTuple):
+class Gradient(NamedTuple):
     """The gradient of a layer's first product, and that product's weights [H, H] for its inputs."""
 
     rows: Rows
@@ -169,8 +169,8 @@ class EdgeStates:
         self.n_edges, self._hidden, self._work, self._store = n_edges, hidden, work, store
         self.reads_encoded = reads_encoded
         self._states: dict[int, Rows] = {}
-        self._gradients: list[_Gradient] = []  # of the layers, last first
-        self._sums: tuple[Tensor, Tensor] | None = None
+        self.gradients: list[Gradient] = []  # of the layers, last first
+        self.sums: Ends | None = None  # sums of edges that a layer has read, for the layer before
 
     @property
     def n_inputs(self) -> int:
@@ -199,16 +199,6 @@ class EdgeStates:
         """Yields the blocks of a pass over all edges."""
         return self._store.blocks(self.n_edges, read, made)
 
-    def give_sums(self, outgoing: Tensor, incoming: Tensor) -> None:
-        """Stores the sums [N, H] of the edges that a layer reads, for the layer before."""
-        self._sums = outgoing, incoming
-
-    def take_sums(self) -> tuple[Tensor, Tensor]:
-        """Returns, and forgets, the sums [N, H] that the next layer stored by `give_sums`."""
-        assert self._sums is not None, "the next layer has not been there"
-        taken, self._sums = self._sums, None
-        return taken
-
     def gradient_rows(self, i: int) -> Rows:
         """Returns the memory of layer i's result, for the gradient of its first product."""
         # The last layer made no state.
@@ -219,40 +209,27 @@ class EdgeStates:
         first columns are for the edges. is_own: the pass owns this copy of the weights.
         """
         if not self.reads_encoded:
-            self._gradients.clear()
+            self.gradients.clear()
         columns = columns[:, : self.n_inputs * self._hidden]
         own = columns if is_own or self._work.weights_stay else columns.clone()
-        self._gradients.append(_Gradient(rows, *own.split(self._hidden, dim=1)))
-
-    @property
-    def gradient_after(self) -> Rows:
-        """The gradient of the next layer's first product."""
-        return self._gradients[-1].rows
-
-    @property
-    def weight_after(self) -> Tensor:
-        """The weight [H, H] by which the next layer's first product multiplies its edges."""
-        return self._gradients[-1].of_state
+        self.gradients.append(Gradient(rows, *own.split(self._hidden, dim=1)))
 
     def from_next(self, gradient: Tensor) -> Tensor:
-        """Returns gradient @ `weight_after`, the edges' gradient from the next layer: [M, H]."""
-        return self._product("gradient of edges", gradient, self.weight_after)
-
-    def all_gradients(self) -> list[Rows]:
-        """Lists the gradients of all layers' first products, last layer first."""
-        return [gradient.rows for gradient in self._gradients]
+        """Returns the edges' gradient [M, H] from that of the next layer's first product."""
+        return self._product("gradient of edges", gradient, self.gradients[-1].of_state)
 
     def of_encoded(self, gradients: Sequence[Tensor], place: Tensor | None, rows: slice) -> Tensor:
-        """Returns the gradient [M, H] of `rows` of the encoded edges from `gradients`, which are
-        the `all_gradients`. Fused launches write it to `place`, the edges' memory, if given.
+        """Returns the gradient [M, H] of `rows` of the encoded edges from `gradients`, those of
+        all layers. Fused launches write it to `place`, the edges' memory, if given.
         """
         gradients = [gradient[rows] for gradient in gradients]
-        weights = [one.of_encoded for one in self._gradients if one.of_encoded is not None]
+        weights = [one.of_encoded for one in self.gradients if one.of_encoded is not None]
         dtype, width = self._work.dtype, self._hidden
         if fused.usable(gradients[0].device, dtype, width, 1):
             total = torch.empty_like(gradients[0]) if place is None else place[rows]
-            terms = [*gradients[: len(weights)], gradients[-1]], [*weights, self.weight_after]
-            fused.products(*terms, None, [total], dtype, transposed=True, written=1)
+            terms = [*gradients[: len(weights)], gradients[-1]]
+            weights.append(self.gradients[-1].of_state)
+            fused.products(terms, weights, None, [total], dtype, transposed=True, written=1)
             return total
         total = self.from_next(gradients[-1])
         if weights:
@@ -265,7 +242,7 @@ class EdgeStates:
     def free(self) -> None:
         """Forgets all rows: an autograd graph, which refers to them, may outlive the pass."""
         self._states.clear()
-        self._gradients.clear()
+        self.gradients.clear()
 
     def _product(self, name: str, values: Tensor, weight: Tensor) -> Tensor:
         out = self._work.rows(name, len(values), weight.shape[1])

@@ -20,6 +20,7 @@ A tile is [height, width]: `height` rows, and `hidden` columns up to the next po
 import triton
 import triton.language as tl
 
+from bigtrk.models.edges import schedule
 from bigtrk.models.edges.triton_kernels import (
     biased,
     both_ends,
@@ -29,11 +30,7 @@ from bigtrk.models.edges.triton_kernels import (
     positive,
 )
 
-
-@triton.constexpr_function
-def width_of(columns: int) -> int:
-    """Returns the width of a tile for `columns`: the next power of two, at least 16."""
-    return 16 if columns <= 16 else 1 << (columns - 1).bit_length()
+width_of = triton.constexpr_function(schedule.width_of)
 
 
 @triton.jit(do_not_specialize=["n_rows"])
