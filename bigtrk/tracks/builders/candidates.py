@@ -66,6 +66,8 @@ class HelixFits:
 
     circle_residual: Values
     line_residual: Values
+    circle_largest: Values
+    line_largest: Values
     d0: Values
     z0: Values
     curvature: Values
@@ -93,6 +95,8 @@ def fit_helices(groups: HitGroups, position: Values) -> HelixFits:
     return HelixFits(
         circle_residual=np.sqrt(groups.means(distance**2)),
         line_residual=np.sqrt(groups.means(rest**2)),
+        circle_largest=np.maximum.reduceat(np.abs(distance), groups.begin),
+        line_largest=np.maximum.reduceat(np.abs(rest), groups.begin),
         d0=np.abs(d0),
         z0=z0,
         curvature=2 * np.abs(circles[0]),
@@ -182,6 +186,8 @@ FEATURES = (
     "next_hits",
     "circle_residual",
     "line_residual",
+    "circle_largest",
+    "line_largest",
     "d0",
     "z0",
     "radius",
@@ -260,6 +266,8 @@ def helix_features(hits: HitGroups, position: Values) -> tuple[Values, ...]:
     return (
         np.log(fit.circle_residual + _RESIDUAL),
         np.log(fit.line_residual + _RESIDUAL),
+        np.log(fit.circle_largest + _RESIDUAL),
+        np.log(fit.line_largest + _RESIDUAL),
         np.log(fit.d0 + _D0),
         np.log(np.abs(fit.z0) + _Z0),
         -np.log(fit.curvature + _CURVATURE),
