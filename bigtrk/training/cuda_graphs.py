@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from bigtrk.console import warn_once
 from bigtrk.models.edges import fused, schedule
-from bigtrk.models.edges.fused_mlp import tile_of
+from bigtrk.models.edges.fused_pass import tile_of
 from bigtrk.models.edges.states import Workspace
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import CHECKED, check_edges, no_exchange
