@@ -66,5 +66,5 @@ def test_hits_are_where_their_features_say() -> None:
     assert graph.position[1].tolist() == pytest.approx([0, 4, -6], abs=1e-6)
     assert (graph.edge_index.tolist(), graph.scores.tolist()) == ([[0], [1]], [0.25])
     unknown = replace(event, node_feature_names=("r", "angle", "z", "eta"))
-    with pytest.raises(InputError, match=r"^small: has no node feature 'phi', .* store them in"):
+    with pytest.raises(InputError, match=r"^small: has no node feature 'phi', .* add them to"):
         scored_graph(unknown, scores)
