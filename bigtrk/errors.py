@@ -8,8 +8,8 @@ from pathlib import Path
 
 LONGEST_REASON = 400
 AGAINST_DIVERGENCE = (
-    "lower optimizer.lr or set optimizer.gradient_clipping: 'bigtrk resume RUN "
-    "optimizer.lr=LOWER', or start a new run"
+    "lower optimizer.lr or set optimizer.gradient_clipping, by 'bigtrk resume RUN "
+    "optimizer.lr=VALUE' or in a new run"
 )
 # What to do about errors of the disk.
 _REMEDIES = {

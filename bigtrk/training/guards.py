@@ -63,8 +63,8 @@ def check_spikes(number: int) -> None:
     if number >= MOST_IN_A_ROW:
         raise InputError(
             f"the loss spiked in {number} steps in a row; lower optimizer.lr, set "
-            f"optimizer.gradient_clipping or raise training.spike_threshold: 'bigtrk resume RUN "
-            f"optimizer.lr=LOWER', or start a new run"
+            f"optimizer.gradient_clipping or raise training.spike_threshold, by 'bigtrk resume RUN "
+            f"optimizer.lr=VALUE' or in a new run"
         )
 
 

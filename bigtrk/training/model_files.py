@@ -209,9 +209,9 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
         described = earlier_description(configuration)
     except InputError as error:
         raise InputError(
-            f"model.init_from={configuration.model.init_from}: evaluations must leave out the "
-            f"events that trained its weights, but their list cannot be read ({error}); put it "
-            "back until this run has ended"
+            f"model.init_from={configuration.model.init_from}: the list of the events that trained "
+            f"its weights cannot be read ({error}), but evaluations leave these events out; "
+            "restore it, and keep it until this run has ended"
         ) from None
     return described.trained_on if described else ()
 

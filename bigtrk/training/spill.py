@@ -186,7 +186,7 @@ def check_folder(folder: SpillFolder) -> None:
     if not folder.path.is_dir():
         raise InputError(f"{folder}: no such folder; make it on a local disk")
     if not os.access(folder.path, os.W_OK | os.X_OK):  # nor on a disk that is mounted read-only
-        raise InputError(f"{folder}: cannot be written; name a folder of your own")
+        raise InputError(f"{folder}: cannot be written to; name a folder of your own")
     kind = file_system(folder.path)
     if kind in NETWORK:
         complain(

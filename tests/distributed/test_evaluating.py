@@ -88,7 +88,8 @@ def test_a_damaged_checkpoint_is_named_and_left_where_it_is(
     checkpoints = interrupted(run) / CHECKPOINTS
     shutil.copytree(checkpoints / NEWEST, checkpoints / "step-00000009")
     assert evaluated_here(run, graphs / "graphs").step == 2
-    assert f"step-00000009 is damaged: manifest.json belongs to {NEWEST}" in capfd.readouterr().err
+    damage = f"step-00000009 is damaged: manifest.json describes another checkpoint, {NEWEST}"
+    assert damage in capfd.readouterr().err
     assert (checkpoints / "step-00000009").is_dir()
     (checkpoints / NEWEST / shard_name(1)).write_bytes(b"")
     with pytest.raises(InputError, match=r"checkpoints are damaged .*shard-00001.* has 0 bytes"):

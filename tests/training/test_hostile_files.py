@@ -125,7 +125,7 @@ def test_shards_that_do_not_hold_what_the_manifest_says(
     (shard,) = unseal((step / MANIFEST).read_bytes())["shards"]
     fitting = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     reseal(step, shards=[{**shard, **fitting}])
-    with pytest.raises(InputError, match=r"shard-00000\.safetensors: .* is not as manifest\.json"):
+    with pytest.raises(InputError, match=r"shard-0.* does not match manifest\.json"):
         last_good(tmp_path)
 
 

@@ -167,7 +167,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             raise InputError(f"{MANIFEST} is missing")
     checkpoint = _decoded(read_bytes(folder / MANIFEST, LARGEST_MANIFEST))
     if checkpoint.name != folder.name:
-        raise InputError(f"{MANIFEST} belongs to {checkpoint.name}")
+        raise InputError(f"{MANIFEST} describes another checkpoint, {checkpoint.name}")
     damaged = []
     with ThreadPoolExecutor() as pool:
         found = pool.map(lambda shard: _damage(folder, shard), checkpoint.shards)
@@ -255,4 +255,4 @@ def _check_tensors(folder: Path, shard: ShardFile, kinds: Collection[str]) -> No
     for name in (*expected, *found):
         tensor = found.get(name)
         if tensor is None or tensor.dtype not in FLOATS or tensor.shape != expected.get(name):
-            raise InputError(f"{shard.file}: {one_line(name)} is not as {MANIFEST} describes it")
+            raise InputError(f"{shard.file}: tensor {one_line(name)} does not match {MANIFEST}")

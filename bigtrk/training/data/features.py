@@ -65,9 +65,9 @@ def check_measured(where: str, data: DataSettings, measured: MeasuredScales) -> 
         for name in {**dict.fromkeys(wanted), **scales}:
             if (name in wanted) != (name in scales):
                 wrong = (
-                    f"was scaled by {scales[name]}, and is not among those that need it"
+                    f"needs no mean and deviation, but has {scales[name]}"
                     if name in scales
-                    else "has no mean and deviation"
+                    else "needs a mean and deviation, but has none"
                 )
                 raise InputError(
                     f"{where}: measured: feature {one_line(repr(name))} {wrong}; train again"

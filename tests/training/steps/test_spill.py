@@ -48,7 +48,7 @@ def test_folders_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
         check_folder(SpillFolder(tmp_path / "none"))
     with (
         mounted(tmp_path / "disk", "ro") as folder,
-        pytest.raises(InputError, match=r"--spill=.*disk: cannot be written; name a folder of"),
+        pytest.raises(InputError, match=r"--spill=.*disk: cannot be written to; name a folder of"),
     ):
         check_folder(SpillFolder(folder))
 
