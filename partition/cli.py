@@ -165,7 +165,7 @@ def cut_share(
     again = [event for event in to_do if file_of(out, event).exists()]
     if again:
         complain(
-            f"{out}: cutting {number_of(len(again), 'event')} ({again[0]} first) again, whose "
+            f"{out}: cutting {number_of(len(again), 'event')} ({again[0]} first) again: their "
             f"sectors have other options, came from other graphs, or are damaged"
         )
     # Until the last event is written, no manifest describes the folder.

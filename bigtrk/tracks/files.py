@@ -149,8 +149,8 @@ def event_number(name: str) -> int:
     match = EVENT_NAME.fullmatch(name)
     if match is None:
         raise InputError(
-            f"{name}: its name has no number of at most 18 digits, by which files of tracks "
-            "identify events; rename its files, for example to event000001000"
+            f"{name}: must be named 'event' and a number of at most 18 digits, such as "
+            "event000001000; rename its files and, for a graph, make it again"
         )
     return int(match[1])
 
@@ -286,8 +286,8 @@ def _unlisted(
     if shared:
         warn_once(
             "hits that tracks share",
-            f"{path}: {shared:,} times a hit is in several tracks; it counts only for the longest "
-            f"of them",
+            f"{path}: tracks share hits ({shared:,} times); such a hit counts only for its longest "
+            f"track",
         )
     return HitTracks(hit, np.array(track_id, np.int64)[place], str(path), row[place]).checked()
 

@@ -79,10 +79,10 @@ LIES: list[tuple[Callable[[Sector], dict[str, Tensor]], str]] = [
         lambda s: {"edge_index": put(s.edge_index, (slice(None), -1), s.n_nodes - 1)},
         r"edge \d+ joins two nodes of other sectors",
     ),
-    (hostile.other_edge_id, "its ids have another sum"),
+    (hostile.other_edge_id, "of its ids differs from the stored one"),
     (  # a node that has no edge
         lambda s: {"node_id": put(s.node_id, s.n_owned - 1, GRAPH.n_nodes - 1)},
-        "its ids have another sum",
+        "of its ids differs from the stored one",
     ),
 ]
 

@@ -128,7 +128,7 @@ def test_nothing_to_judge_is_said(tmp_path: Path, name: str | None) -> None:
 
 @pytest.mark.parametrize("name", ["event", "event1_g000", "event-1", f"event{10**18}"])
 def test_a_name_without_a_number(name: str) -> None:
-    with pytest.raises(InputError, match="has no number of at most 18 digits, by which"):
+    with pytest.raises(InputError, match="must be named 'event' and a number of at most"):
         event_number(name)
 
 

@@ -349,7 +349,7 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
         ) from None
     kind = str(manifest.get("format", ""))
     if kind not in ("bigtrk graphs", "bigtrk sectors"):
-        raise InputError(f"{path}: does not list graphs or sectors; name a folder of these")
+        raise InputError(f"{path}: lists neither graphs nor sectors; name a folder of either kind")
     events = manifest.get("events")
     if not isinstance(events, dict) or any(not isinstance(one, dict) for one in events.values()):
         raise InputError(f"{path}: lists no events; make the folder again")

@@ -138,8 +138,8 @@ def _check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
     for name, value in sector_sums(sector).items():
         if value != sums.get(name):
             raise InputError(
-                f"{where}: its ids have another sum {name!r} than was stored, so it does not fit "
-                f"the other sectors; {_REMEDY}"
+                f"{where}: the sum {name!r} of its ids differs from the stored one, so it does not "
+                f"fit the other sectors; {_REMEDY}"
             )
 
 

@@ -169,7 +169,7 @@ def test_without_modules_true_edges_are_those_of_the_graph() -> None:
         ({"y": None}, "event000000007: has no y, which acorn's stages need; build the graph"),
         ({"particles": None}, "event000000007: has no particles"),
         ({"hit_id": None}, "event000000007: has no hit_id"),
-        ({"name": "event7_g000"}, "event7_g000: its name has no number of at most 18 digits"),
+        ({"name": "event7_g000"}, "event7_g000: must be named 'event' and a number of at most"),
         ({"node_feature_names": ("a", "phi", "z", "eta")}, "has no node feature 'r'"),
     ],
 )
