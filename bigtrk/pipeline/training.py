@@ -112,9 +112,10 @@ def read_settings(file: Path) -> PipelineSettings:
         parsed = parse(Configuration, content, f"{file}: {stage}")
         allow_code(code_named(parsed))  # the user has named it
         if parsed.model.kind != kind:
+            does = "embeds hits, as embedding" if kind == "hit" else "classifies edges, as mlp"
             raise InputError(
-                f"{file}: {stage}.model.name={parsed.model.name}: this stage's model must "
-                f"{'embed hits: embedding' if kind == 'hit' else 'classify edges, as mlp does'}"
+                f"{file}: {stage}.model.name={parsed.model.name}: this stage needs a model that "
+                f"{does} does"
             )
     return settings
 

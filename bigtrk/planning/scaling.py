@@ -40,7 +40,9 @@ def as_measured(machine: Machine, run: Run) -> Machine:
     steps = [step for step in run.steps if step.routes][1:]
     measured = [step.seconds for step in steps if step.seconds]
     if not measured:
-        raise InputError(f"{run.folder}: needs two steps or more of whole events; train longer")
+        raise InputError(
+            f"{run.folder}: needs two steps or more of whole events; train longer, without sampling"
+        )
     return machine.slower(median(measured) / median(_counted(run, steps, machine)))
 
 

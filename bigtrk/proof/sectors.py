@@ -200,8 +200,8 @@ def run_sectors(
                     )
                 if rows.dim() != 2 or rows.shape != (sector.n_owned, *sent[0].shape[-1:]):
                     raise SectorError(
-                        f"gives the exchange rows of shape {list(rows.shape)} for {which}; "
-                        f"give it only the owned rows, [n_owned, H], with one H for all sectors"
+                        f"calls the exchange with shape {list(rows.shape)} for {which}; "
+                        f"pass only the owned rows, [n_owned, H], with one H for all sectors"
                     )
             brought = exchanged(sent, sectors, alone)
             widths.append(sent[0].shape[1])

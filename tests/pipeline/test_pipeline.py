@@ -87,7 +87,7 @@ def test_a_stage_of_other_settings_or_graphs_is_refused(folder: Path, tmp_path: 
 
 SPOILT: list[tuple[dict[str, Any], str]] = [
     ({"radius_efficiency": 0.97}, "radius_efficiency must be one of 0.95"),
-    ({"classifier": {"model": {"name": "embedding"}}}, "this stage's model must classify edges"),
+    ({"classifier": {"model": {"name": "embedding"}}}, "needs a model that classifies edges"),
     ({"classifier": {"model": {"hiden": 8}}}, "classifier: unknown key 'model.hiden'"),
     ({"filter": {"data": {"train": ["x"]}}}, "filter.data.train is set by bigtrk"),
     ({"fakes": 1.5}, "fakes"),

@@ -118,7 +118,7 @@ MIXES = "normalises or reduces over all rows"
         ("HalfDetached", "convs.1.linear.bias", "its gradient is another in sectors"),
         ("IdleWithoutEdges", "IdleWithoutEdges", "exchange less often for a sector of 49 nodes, 0"),
         ("StumblesWithoutEdges", "scaled (Scaled) in wrong_models.py", "RuntimeError: no edges"),
-        ("ExchangesAll", "ExchangesAll", "give it only the owned rows, [n_owned, H]"),
+        ("ExchangesAll", "ExchangesAll", "pass only the owned rows, [n_owned, H]"),
         ("NotANumber", "last.bias", "its gradient is NaN or infinite in a sector"),
         ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass; use no"),
         ("Clamped", "model Clamped", "its parameter last.weight has a gradient hook"),
