@@ -55,7 +55,7 @@ def test_a_submission_has_every_hit_in_a_track(tmp_path: Path) -> None:
 
 def test_a_submission_that_fails_leaves_nothing(tmp_path: Path) -> None:
     events = [(FIRST, *columns({1: 0})), ("event000001000_g000", *columns({1: 0}))]
-    with pytest.raises(InputError, match="event000001000_g000: its name has no number of at most"):
+    with pytest.raises(InputError, match="event000001000_g000: must be named"):
         write_submission(tmp_path / "submission.csv", events)
     assert list(tmp_path.iterdir()) == []
 
