@@ -309,7 +309,7 @@ def _read_acts(path: Path) -> HitTracks:
             if not _LIST.fullmatch(listed) or not _NUMBER.fullmatch(number):
                 raise InputError(
                     f"{path}, row {rows.line_num}: track {number!r} has hits {listed[:40]!r}, not "
-                    f"a list such as [11298,19596,]; write the file again"
+                    f"a list such as [11298,19596]; write the file again"
                 )
             track_id.append(int(number))
             hits.append([int(one) for one in listed[1:-1].split(",") if one.strip()])
