@@ -189,7 +189,7 @@ def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
 class EdgeUpdate(nn.Module):
     """An MLP of edges, whose input is [edge, source, destination], with `width` columns per node.
 
-    The first product's node parts are computed once per node, as in NodeShares.
+    The first product's node parts are computed once per node, as in EdgePass.
     """
 
     def __init__(
