@@ -133,7 +133,7 @@ def loses(_: Ranks, configuration: Configuration, how: str) -> str:
     ("how", "said"),
     [
         ("taken", "run: was taken over by process 1 on node7, so this process"),
-        ("folder gone", "run/lock: is gone (No such file or directory), so this process"),
+        ("folder gone", "run/lock: this lock is gone (No such file or directory), so this process"),
     ],
 )
 def test_a_run_that_lost_its_folder_writes_no_more(

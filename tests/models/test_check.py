@@ -205,7 +205,7 @@ def test_each_wrong_layer_has_its_line(line: str, change: Callable[[Simple], Any
 @pytest.mark.parametrize(
     ("line", "model"),
     [
-        (r"rows of shape \[91, 4\] for a sector of 59 nodes, 32 halo", HaloToo),
+        (r"with shape \[91, 4\] for a sector of 59 nodes, 32 halo", HaloToo),
         (r"calls the exchange less often for a sector of 0 nodes, 0 halo nodes", IdleWhereEmpty),
         (r"fails for a sector of 0 nodes, .* \(\w*Error: .*\)", Stumbles),
         (r"parameter last.bias a gradient other than 0 for a sector without .* rows", MeanOfNodes),

@@ -125,7 +125,7 @@ def test_keeps_what_is_done_and_nothing_else(
     assert folder.record(second)["edges"] == 900
     assert [folder.read(event, 0, 1).n_nodes for event in folder.events] == [N_NODES] * 4
     assert run(*arguments, 4) == 0
-    assert f"cutting 4 events ({first} first) again, " in capsys.readouterr().err
+    assert f"cutting 4 events ({first} first) again: " in capsys.readouterr().err
     assert file_of(out, first).stat().st_mtime_ns != before[first]
     assert SectorFolder(out).parts(first) == 4
 
