@@ -26,7 +26,10 @@ MOST_EDGES, MOST_BUCKETS = 200_000, 16
 _ROWS = 16  # of the smallest tile; the least step of sizes; the edges of a node of the padding
 _HEADS = "decoder.output_bias", "decoder.pt_bias"
 _SOME = f"of over {MOST_EDGES:,} edges, with a halo exchange, or of more than {MOST_BUCKETS} sizes"
-_NEEDS = "an NVIDIA GPU, torch 2.13, engine.name=ddp, and the Interaction GNN, fused in bf16"
+_NEEDS = (
+    "an NVIDIA GPU, torch 2.13, engine.name=ddp, and the Interaction GNN, fused in bf16, without "
+    "model.recompute=offload or training.spill"
+)
 Sizes = tuple[int, int]  # numbers of nodes and edges
 
 
@@ -83,7 +86,7 @@ class Recorded:
             held[: len(given)] = given
             held[len(given) :] = 0
         self._edge_index[:, :n_edges] = edge_index
-        self._edge_index[:, n_edges:] = self._padding[n_edges:].clamp(min=len(x))
+        self._edge_index[:, n_edges:] = self._padding[n_edges:]
 
     def _forward(self) -> list[Tensor]:
         # A new tensor: what is kept by tensor, such as the edges of each node, would be a constant.
@@ -157,7 +160,7 @@ class SmallPasses:
         is_full = sizes not in self._known and len(self._known) == MOST_BUCKETS
         if exchange is not no_exchange or inputs[3] != n_nodes or n_edges > MOST_EDGES or is_full:
             warn_once("large passes", f"passes {_SOME}, run without CUDA graphs")
-        elif n_edges and (sizes[0] > n_nodes or padded == n_edges):  # padding edges need a node
+        elif n_edges and padded - n_edges <= _ROWS * (sizes[0] - n_nodes):  # else one sums too many
             try:
                 if sizes not in self._known:
                     self._known[sizes] = Recorded(self._twin, self._recorder, sizes, *inputs[:3])

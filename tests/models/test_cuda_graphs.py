@@ -78,6 +78,14 @@ def test_what_is_not_replayed(plain: Any, monkeypatch: Any, capsys: Any) -> None
     assert capsys.readouterr().err.count("run without CUDA graphs") == 1
 
 
+def test_no_node_of_the_padding_has_many_edges(plain: Any) -> None:
+    for n_nodes, is_replayed in ((63, False), (62, True)):  # of 64, for 288 edges
+        plain(*inputs(n_nodes, 260))
+        assert bool(plain.forward._known) == is_replayed
+    [recorded] = plain.forward._known.values()
+    assert recorded._edge_index[0].bincount(minlength=64)[62:].tolist() == [12, 16]
+
+
 def test_what_fails_is_said_once(plain: Any, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr(Repeater, "record", lambda *_: 1 / 0)
     for _ in range(2):
