@@ -59,9 +59,10 @@ class HelixFits:
     """Helices fitted to C groups of hits; each field is [C] float64.
 
     circle_residual, line_residual (mm): root mean squares of the hits' distances from the circle,
-    and, in z, from the line. d0 (mm): distance of the circle from the beam line (x = y = 0); the
-    arc length starts at the closest point, and z0 (mm) is z there. curvature (1/mm): 1 / radius.
-    slope: dz per arc length, which grows towards the mean of the hits.
+    and, in z, from the line; circle_largest, line_largest (mm): the largest of these distances. d0
+    (mm): distance of the circle from the beam line (x = y = 0); the arc length starts at the
+    closest point, and z0 (mm) is z there. curvature (1/mm): 1 / radius. slope: dz per arc length,
+    which grows towards the mean of the hits.
     """
 
     circle_residual: Values
@@ -206,9 +207,9 @@ class Candidates:
     Features, by FEATURES: the number of hits; the logits of the lowest and the mean score of the
     edges that united them; the logit of the edge that unites them with other hits (LOWEST_SCORE
     without one), and log(1 + the number of these), since a track that lacks hits may find them
-    there; logarithms of the helix's residuals, |d0|, |z0| and radius (`fit_helices`), and its |eta|
-    as asinh |slope|; the least and largest distance from the beam line. Lengths are in mm. Signs
-    are left out: tracks differ by them, quality does not.
+    there; logarithms of the helix's residuals, largest distances, |d0|, |z0| and radius
+    (`fit_helices`), and its |eta| as asinh |slope|; the least and largest distance from the beam
+    line. Lengths are in mm. Signs are left out: tracks differ by them, quality does not.
     """
 
     union: Ids
