@@ -201,7 +201,10 @@ def finish(
             failed[event] = _failure_of(out, event).read_text()
     left = [event for event in left if event not in failed]
     if left:
-        said = f"this task is done; left to the other tasks: {number_of(len(left), 'event')}"
+        said = (
+            f"this task is done; left to the other tasks: {number_of(len(left), 'event')}; if they "
+            f"have ended, run the command again"
+        )
         print(json.dumps({"events_left": len(left)}) if as_json else said)
         return
     for event in failed:

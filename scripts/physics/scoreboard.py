@@ -138,7 +138,7 @@ def main() -> None:
             "event1000": found.get("event1000"),
             # bigtrk's are measured by pixels.py. HEPTv2's rule counts no other hits of the filter.
             "pixels": {
-                name: {"ckf": found[name]["ckf"]["heptv2"], "bigtrk": of[name]}
+                name: {"ckf": found[name]["ckf"]["heptv2"], "bigtrk": of.get(name)}
                 for name, of in {"fatras": fatras, "event1000": simulated}.items()
                 if name in found
             },

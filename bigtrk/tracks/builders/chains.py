@@ -24,6 +24,7 @@ MOST_EDGES = 8  # that a chain may follow from a hit
 # each length, with sums above -4.5, found 0.15 % fewer of the particles of Fatras's events at 0.2 %
 # fakes. 3 chains, and lower scores and sums, found as many.
 MOST_ENDS = 2
+MOST_CHAINS = 100_000  # of one length; the best are kept. Fatras's events have at most 46,000.
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,14 @@ def find_chains(graph: ScoredGraph, free: NDArray[np.bool_], min_hits: int) -> C
         edge = ranges(first[last], n_edges[last])
         new = edges.destination[edge]
         sums = total[row] + log_score[edge]
-        is_chain = (sums > LOWEST_SUM) & (module[chain[row]] != module[new][:, None]).all(axis=1)
-        kept = np.flatnonzero(is_chain)
+        kept = np.flatnonzero(sums > LOWEST_SUM)
+        others = module[chain[row[kept]]] != module[new[kept]][:, None]
+        kept = kept[others.all(axis=1)]
         kept = kept[np.lexsort((-sums[kept], new[kept]))]
         # The best chains of each last hit come first among their equals.
         begin = np.searchsorted(new[kept], new[kept])
-        kept = np.sort(kept[np.arange(len(kept)) - begin < MOST_ENDS])
+        kept = kept[np.arange(len(kept)) - begin < MOST_ENDS]
+        kept = np.sort(kept[np.argsort(-sums[kept], kind="stable")[:MOST_CHAINS]])
         chain = np.column_stack([chain[row[kept]], new[kept]])
         total, lowest = sums[kept], np.minimum(lowest[row[kept]], log_score[edge[kept]])
         if chain.shape[1] >= max(min_hits, MIN_HITS):
