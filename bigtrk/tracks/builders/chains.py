@@ -20,11 +20,11 @@ MOST_HITS = 20
 LOWEST_SCORE = 0.01  # of an edge
 LOWEST_SUM = -12.0  # of the logarithms of a chain's scores
 MOST_EDGES = 8  # that a chain may follow from a hit
-# Chains of one length that end at the same hit; those of the best sums are kept. The best 40,000 of
-# each length, with sums above -4.5, found 0.15 % fewer of the particles of Fatras's events at 0.2 %
-# fakes. 3 chains, and lower scores and sums, found as many.
+# Chains of one length that end at the same hit; those of the best sums are kept. They found 98.96 %
+# of the particles in 6 of Fatras's events; the best 40,000 of each length, with sums above -4.5 and
+# scores above 0.02, found 98.83 %, both with 0.2 % fakes. 3 chains did not find more.
 MOST_ENDS = 2
-MOST_CHAINS = 100_000  # of one length; the best are kept. Fatras's events have at most 46,000.
+MOST_CHAINS = 100_000  # of one length; the best are kept. Two of Fatras's events had up to 45,511.
 
 
 @dataclass(frozen=True)
