@@ -4,6 +4,7 @@
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef __x86_64__
@@ -73,7 +74,14 @@ static inline long rows_of_part(long m) {
 static inline long parts_of(long m) { return (m + rows_of_part(m) - 1) / rows_of_part(m); }
 
 // Returns room for numbers of 4 bytes, aligned as vectors are read.
-static void *room(long numbers) { return aligned_alloc(64, (4 * numbers + 63) / 64 * 64); }
+static void *room(long numbers) {
+    void *found = aligned_alloc(64, (4 * numbers + 63) / 64 * 64);
+    if (!found) {
+        fputs("bigtrk: no memory is left for products of edges\n", stderr);
+        abort();
+    }
+    return found;
+}
 
 // total [h] += the sum of the parts, `apart` numbers apart; it overwrites the first part.
 INLINE void add_parts(float *total, float *parts, long n_parts, long apart, long h) {
