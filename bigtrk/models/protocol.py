@@ -193,9 +193,11 @@ CHECKED = WeakTensorKeyDictionary()  # checked edge_index -> number of nodes N
 
 
 def check_edges(edge_index: Tensor, n_nodes: int) -> None:
-    """Raises IndexError unless both ends of every edge [2, E] are nodes, as passes over edges
-    assume. It does not wait for an accelerator: there a later call fails instead.
+    """Raises IndexError unless both ends of every edge [2, E] are nodes, in int64, as passes over
+    edges assume. It does not wait for an accelerator: there a later call fails instead.
     """
+    if edge_index.dtype != torch.int64:
+        raise IndexError(f"edge_index is {edge_index.dtype}, not torch.int64")
     if edge_index.numel() == 0 or edge_index.is_meta or CHECKED.get(edge_index) == n_nodes:
         return
     if edge_index.is_cuda:

@@ -62,6 +62,8 @@ def test_an_edge_out_of_range(end: int, row: int) -> None:
     inputs[2][row, 7] = end
     with pytest.raises(IndexError, match=f"an edge ends at node {end}, outside of the 30 nodes"):
         logits_of(model, inputs)
+    with pytest.raises(IndexError, match=r"edge_index is torch\.int32, not torch\.int64"):
+        logits_of(model, (*inputs[:2], inputs[2].int()))
 
 
 @each_precision
