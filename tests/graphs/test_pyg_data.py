@@ -83,21 +83,18 @@ def test_names_of_columns() -> None:
     assert given.edge_features.shape == (4, 0)
 
 
+BOTH_WAYS = torch.tensor([[0, 1, 2], [1, 0, 1]])
+
+
 @pytest.mark.parametrize(
     ("attributes", "said"),
     [
         ({"x": torch.ones(3, 1).double()}, "mine: x is torch.float64 and is rounded to float32"),
         ({"x": torch.ones(3, 1).bfloat16()}, "x is torch.bfloat16 and is rounded"),
         ({"pos": torch.zeros(3, 3)}, "mine: left out pos"),
+        ({"edge_index": BOTH_WAYS}, "1 of 3 edges also exist in the other"),
         (
-            {"edge_index": torch.tensor([[0, 1, 2], [1, 0, 1]])},
-            "1 of 3 edges also exist in the other",
-        ),
-        (
-            {
-                "edge_index": torch.tensor([[0, 1, 2], [1, 0, 1]]),
-                "y": torch.tensor([True, False, True]),
-            },
+            {"edge_index": BOTH_WAYS, "y": torch.tensor([True, False, True])},
             "1 of 3 edges .* with another label; keep one direction",
         ),
         ({"x": torch.rand(3, 2), "node_feature_names": ["r", "z"]}, "r is at most .* as if it"),

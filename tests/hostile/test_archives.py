@@ -102,6 +102,9 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
             read(tmp_path if read is read_event else pipe)
 
 
+FLOATS = "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }"
+
+
 def npy(header: str) -> bytes:
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + bytes(36)
 
@@ -115,14 +118,8 @@ def saved(array: Any) -> bytes:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (
-            npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**62}, 4), }}"),
-            "cannot be read|holds",
-        ),
-        (
-            npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 3), }"),
-            "cannot be read|holds",
-        ),
+        (npy(FLOATS % f"({2**62}, 4)"), "cannot be read|holds"),
+        (npy(FLOATS % "(-3, 3)"), "cannot be read|holds"),
         (npy("__import__('os')"), "cannot be read"),
         (npy("(" * 5000), "cannot be read"),
         (saved(np.array([[print, print, print]], dtype=object)), "cannot be read"),

@@ -68,26 +68,25 @@ def test_names_are_shown_literally() -> None:
     assert "\x1b" not in text
 
 
+RESUME = "bigtrk resume 0001 goes on"
+ENDED = f"ended before its end; {RESUME}"
+SILENT = "not heard from for 40 s: process 99 on node7"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({}, []),
-        ({"status": Status.STOPPED}, ["ended before its end; bigtrk resume 0001 goes on"]),
-        (
-            {"status": Status.LOST, "silent": 40.0},
-            ["not heard from for 40 s: process 99 on node7 is gone; bigtrk resume 0001 goes on"],
-        ),
-        ({"silent": 40.0}, ["not heard from for 40 s: process 99 on node7"]),
+        ({"status": Status.STOPPED}, [ENDED]),
+        ({"status": Status.LOST, "silent": 40.0}, [f"{SILENT} is gone; {RESUME}"]),
+        ({"silent": 40.0}, [SILENT]),
         ({"idle": 29.0}, []),
         ({"idle": 31.0}, ["no record for 31 s; the last steps took 0.71 s each"]),
         ({"idle": 600.0, "step_seconds": 70.0}, []),
         ({"idle": 31.0, "status": Status.STARTING}, []),
         (
             {"stall": STALL.model_copy(update={"ends": True}), "status": Status.STOPPED},
-            [
-                "ended before its end; bigtrk resume 0001 goes on",
-                "ended by a stall: rank 1 says nothing",
-            ],
+            [ENDED, "ended by a stall: rank 1 says nothing"],
         ),
         (
             {"stall": STALL, "status": Status.FINISHED, "record": run_record(ended="minutes")},

@@ -127,27 +127,17 @@ def test_linked_folders_are_read_and_hidden_files_are_not(tmp_path: Path, sample
 
 
 @pytest.mark.parametrize(
-    ("hits", "particles", "named"),
+    ("path", "named"),
     [
-        ("tracker_hits.parquet", "particles.parquet", "."),
-        (
-            "data/ttbar_pu200_tracker_hits/train-0.parquet",
-            "data/ttbar_pu200_particles/train-0.parquet",
-            "data/ttbar_pu200",
-        ),
-        (
-            "v1/reco/tracker_hits/hard.tt.v1.reco.tracker_hits.events0-9.parquet",
-            "v1/truth/particles/hard.tt.v1.truth.particles.events0-9.parquet",
-            "v1",
-        ),
+        ("{table}.parquet", "."),
+        ("data/ttbar_pu200_{table}/train-0.parquet", "data/ttbar_pu200"),
+        ("v1/{kind}/{table}/hard.tt.v1.{kind}.{table}.events0-9.parquet", "v1"),
     ],
 )
-def test_files_are_found_by_their_names(
-    tmp_path: Path, hits: str, particles: str, named: str
-) -> None:
-    written = an_event(3)
-    write_rows(tmp_path / hits, [written[0]], HITS)
-    write_rows(tmp_path / particles, [written[1]], PARTICLES)
+def test_files_are_found_by_their_names(tmp_path: Path, path: str, named: str) -> None:
+    hits, particles = an_event(3)
+    write_rows(tmp_path / path.format(kind="reco", table="tracker_hits"), [hits], HITS)
+    write_rows(tmp_path / path.format(kind="truth", table="particles"), [particles], PARTICLES)
     for other in ("calo_hits/train-0.parquet", "tracks/event000000003-tracks.parquet"):
         (tmp_path / other).parent.mkdir()
         (tmp_path / other).write_bytes(b"not read")

@@ -192,8 +192,8 @@ def test_events_of_one_name(tmp_path: Path) -> None:
     assert not (tmp_path / "graphs").exists()
 
 
-def without(name: str) -> dict[str, Any]:
-    return {key: one for key, one in columns().items() if key != name}
+def without(*names: str) -> dict[str, Any]:
+    return {key: one for key, one in columns().items() if key not in names}
 
 
 def test_what_a_file_may_lack(
@@ -202,9 +202,7 @@ def test_what_a_file_may_lack(
     """Missing eta and r are computed; a graph without truth warns and has none."""
     monkeypatch.setattr("bigtrk.console._warned", set())
     known = read(tmp_path / "event000000001.pyg", columns())
-    bare = {
-        key: one for key, one in columns().items() if key not in ("hit_eta", "hit_r", "hit_phi")
-    }
+    bare = without("hit_eta", "hit_r", "hit_phi")
     computed = read(tmp_path / "event000000001.pyg", bare)
     assert torch.allclose(computed.node_features[:, :4], known.node_features[:, :4], rtol=1e-6)
     assert read(tmp_path / "event000000001.pyg", without("edge_y")).y is None
@@ -230,10 +228,7 @@ def changed(name: str, row: int, value: float) -> dict[str, Any]:
     [
         (without("edge_index"), r"has no edge_index; name the folder of a later stage"),
         (without("hit_z"), r"has no hit_z \(z\); add it to feature_sets\.hit_features"),
-        (
-            {k: v for k, v in without("hit_r").items() if k != "hit_x"},
-            r"has no hit_r \(r\); add it",
-        ),
+        (without("hit_r", "hit_x"), r"has no hit_r \(r\); add it"),
         (changed("hit_phi", 4, np.nan), r"hit_phi \(phi\) of hit 4 is nan"),
         (changed("hit_phi", 2, 7.0), r"hit_phi \(phi\) of hit 2 is 7\.0, not within 3\.1"),
         (changed("track_edges", 5, 9999), r"track_edges of edge 5 ends at hit 9999, but"),
