@@ -70,20 +70,12 @@ def test_options_and_a_submission(run_program: Run) -> None:
     assert found["matching"][0]["n_tracks"] == 1
 
 
-# Readers refuse more (tests/tracks).
-BAD_ROWS = {
-    "21,1,0\n21,2,none\n": "row 3: track_id is 'none', not an integer",
-    "21,1,0\n-5,2,0\n": "row 3: these are tracks of event -5",
-    "21,1,0\n21,99,1\n": "row 3: hit 99 is not in the",
-}
-
-
-@pytest.mark.parametrize("rows", BAD_ROWS)
-def test_files_of_others_end_in_one_line(rows: str, tmp_path: Path, run_program: Run) -> None:
+def test_files_of_others_end_in_one_line(tmp_path: Path, run_program: Run) -> None:
+    """Tests of readers (tests/tracks) have the other messages."""
     events, tracks = write_events(tmp_path / "events"), tmp_path / "mine.csv"
-    tracks.write_text("event_id,hit_id,track_id\n" + rows)
-    command = ["bigtrk", "score", str(tracks), str(events)]
-    assert f"{tracks}, {BAD_ROWS[rows]}" in one_line(refusal_of(run_program(command)))
+    tracks.write_text("event_id,hit_id,track_id\n21,1,0\n-5,2,0\n")
+    said = one_line(refusal_of(run_program(["bigtrk", "score", str(tracks), str(events)])))
+    assert f"{tracks}, row 3: these are tracks of event -5" in said
 
 
 @pytest.mark.usefixtures("workdir")
@@ -97,20 +89,11 @@ def test_the_public_task_beside_the_strict_metrics(run_program: Run) -> None:
     # Track 0 has 3 of the 4 hits of particle 7 and 1 of 8, track 5 two of particle 8 and noise,
     # track -1 noise. Particle 8 and noise are in two tracks. Hit 4, of weight 1/8, is not listed.
     correct = FIRST_SCORE + 0
+    # Both events have particles 7 and 8, whose ids the package takes for two.
+    both = {"trackml_eff": correct / (1 - 0.125), "fake_rate": 0, "physics_eff_pt1": 1 / 2}
     assert found["colliderml"] == {
-        "submitted": {
-            "trackml_eff": correct / (1 - 0.125),
-            "fake_rate": 0,
-            "dup_rate": 2 / 3,
-            # Both events have particles 7 and 8, whose ids the package takes for two.
-            "physics_eff_pt1": 1 / 2,
-        },
-        "in_tracks": {
-            "trackml_eff": correct / (1 - 0.125),
-            "fake_rate": 0,
-            "dup_rate": 1 / 3,
-            "physics_eff_pt1": 1 / 2,
-        },
+        "submitted": {**both, "dup_rate": 2 / 3},
+        "in_tracks": {**both, "dup_rate": 1 / 3},
     }
     assert found["trackml_score"] == FIRST_SCORE / 2
     assert [event["event"] for event in found["events"]] == [FIRST, SECOND]
