@@ -51,6 +51,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "run.folder": ["run"],
     "run.price_per_device_hour": [1.5],
 }
+HELD_BACK = {"data.validation": ["held back"]}
 # By setting, or by setting and value; the latter first.
 NEEDED: dict[str, dict[str, Any]] = {
     "negatives.hard": {"model.name": "mlp", "sampling.method": "wedges"},
@@ -70,15 +71,9 @@ NEEDED: dict[str, dict[str, Any]] = {
     "data.sectors": {"data.train": ["sectors"]},
     "training.routing": {"data.train": ["sectors"]},
     "training.focal_gamma": {"training.loss": "focal"},
-    "training.best.metric": {"data.validation": ["held back"]},
-    "training.best.metric=log_pt_error": {
-        "data.validation": ["held back"],
-        "training.pt_weight": 0.3,
-    },
-    "training.best.patience=1": {
-        "data.validation": ["held back"],
-        "training.best.metric": "loss",
-    },
+    "training.best.metric": HELD_BACK,
+    "training.best.metric=log_pt_error": {**HELD_BACK, "training.pt_weight": 0.3},
+    "training.best.patience=1": {**HELD_BACK, "training.best.metric": "loss"},
 }
 
 

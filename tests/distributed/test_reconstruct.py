@@ -4,6 +4,7 @@ import copy
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,7 +22,7 @@ from bigtrk.pipeline.reconstruct import TracksMade, reconstruct_folder, share_of
 from bigtrk.pipeline.stages import load_pipeline
 from tests.distributed.graphs import write_graphs
 from tests.distributed.pipelines import write_pipeline
-from tests.distributed.ranks import Done, Works, run_all, run_ranks, said
+from tests.distributed.ranks import Done, run_all, run_ranks, said
 
 PARTICLES = {0: 60, 1: 130, 2: 120, 3: 40}  # of the events
 CUTS_ONE = 5_000  # edges, of which the event of 120 particles has more, and that of 60 fewer
@@ -84,7 +85,7 @@ def edges_of(alone: TracksMade) -> dict[str, int]:
 def two_cut(alone: TracksMade) -> MakingOptions:
     """Has two events cut, and two not."""
     middle = sorted(edges_of(alone).values())[-2]
-    return MakingOptions(max_edges=middle - 1, precision=Precision.FLOAT64)
+    return replace(FLOAT64, max_edges=middle - 1)
 
 
 @pytest.fixture(scope="module")
@@ -92,22 +93,13 @@ def of_three(folder: Path, alone: TracksMade, tmp_path_factory: pytest.TempPathF
     """Has three ranks make tracks of the events, whole and cut, and where some are damaged."""
     out = tmp_path_factory.mktemp("three")
     spoilt(folder, out / "spoilt")
-    works: Works = {
+    works: dict[str, Any] = {
         "whole": (reconstructed, (folder, "events", out / "whole", FLOAT64)),
         "cut": (reconstructed, (folder, "events", out / "cut", two_cut(alone))),
-        **{
-            f"failed {limit}": (
-                reconstructed,
-                (
-                    out / "spoilt",
-                    "events",
-                    out / f"failed {limit}",
-                    MakingOptions(max_edges=limit, precision=Precision.FLOAT64),
-                ),
-            )
-            for limit in LIMITS
-        },
     }
+    for limit in LIMITS:
+        name, options = f"failed {limit}", replace(FLOAT64, max_edges=limit)
+        works[name] = reconstructed, (out / "spoilt", "events", out / name, options)
     return Done({3: run_all(3, works)}, out)
 
 

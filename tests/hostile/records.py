@@ -45,23 +45,15 @@ def _lines() -> list[dict[str, Any]]:
     norms = NormsRecord(
         gradient={"encoder": 0.1, "layer": None}, weight={"encoder": 1.0, "layer": 2.0}
     )
-    routes, absent = {"event0": 1, "event1": 2}, PowerRecord(absent={"accelerator": "none"})
+    routes, counted = {"event0": 1, "event1": 2}, MeanEdgeMetrics(**COUNTED)
+    power, absent = PowerRecord(host_joules=3.0), PowerRecord(absent={"accelerator": "none"})
+    average = AverageRecord(validation=counted)
     lines = [
         step_record(0, norms=norms, routes=routes, pt_loss=0.1, spike=False),
         step_record(1, norms=norms, routes=routes, spike=True),
         validation_record(1, 1.5, **COUNTED),
-        epoch_record(
-            *(0, 4.0),
-            validation=MeanEdgeMetrics(**COUNTED),
-            power=PowerRecord(host_joules=3.0),
-            planned_steps=3,
-        ),
-        epoch_record(
-            *(1, 2.0),
-            validation=MeanEdgeMetrics(**COUNTED),
-            power=absent,
-            average=AverageRecord(validation=MeanEdgeMetrics(**COUNTED)),
-        ),
+        epoch_record(0, 4.0, validation=counted, power=power, planned_steps=3),
+        epoch_record(1, 2.0, validation=counted, power=absent, average=average),
     ]
     return [line.model_dump(mode="json") for line in lines]
 

@@ -10,23 +10,15 @@ from bigtrk.records.record import write_record
 from tests.reports.run_folders import binned, matching_record
 
 PIPELINE_RECORD = PipelineRecord(radius=0.2, cut=0.1, weights={"filter": "ab"})
-STAGES = (
-    StageLeft(
-        stage="event", edges=2000, true_edges=2000, target_edges=1000, findable=99, seconds=0
-    ),
-    StageLeft(
-        stage="radius", edges=40000, true_edges=1900, target_edges=980, findable=98, seconds=1.5
-    ),
-    StageLeft(
-        stage="filter", edges=8000, true_edges=1800, target_edges=970, findable=96, seconds=0.25
-    ),
-    StageLeft(
-        stage="classifier", edges=2200, true_edges=1700, target_edges=950, findable=90, seconds=2.0
-    ),
-    StageLeft(
-        stage="builder", edges=2100, true_edges=1690, target_edges=945, findable=88, seconds=0.5
-    ),
+COLUMNS = ("stage", "edges", "true_edges", "target_edges", "findable", "seconds")
+ROWS = (
+    ("event", 2000, 2000, 1000, 99, 0),
+    ("radius", 40000, 1900, 980, 98, 1.5),
+    ("filter", 8000, 1800, 970, 96, 0.25),
+    ("classifier", 2200, 1700, 950, 90, 2.0),
+    ("builder", 2100, 1690, 945, 88, 0.5),
 )
+STAGES = tuple(StageLeft.model_validate(dict(zip(COLUMNS, row, strict=True))) for row in ROWS)
 LOSSES = {
     "found": 88,
     "hits": 1,
