@@ -3,7 +3,7 @@
 Shapes: N hits, C candidates, F features.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -16,17 +16,23 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from bigtrk.console import follow
 from bigtrk.errors import InputError
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.candidates import Candidates, are_good, find_candidates
-from bigtrk.tracks.builders.chains import Chains
+from bigtrk.tracks.builders.candidates import (
+    Candidates,
+    HitGroups,
+    are_good,
+    are_pure,
+    find_candidates,
+)
+from bigtrk.tracks.builders.chains import Chains, find_chains
 from bigtrk.tracks.builders.hit_tree import HitTree, Ids, grow
 from bigtrk.tracks.builders.merge_tree import (
     SURE,
     WIDTHS,
     Quality,
-    chains_left,
     logits,
     standardised,
     tracks_at,
+    triplets_left,
 )
 from bigtrk.tracks.matching import Matching, Particles, TrackMetrics, match_tracks, pooled
 
@@ -62,8 +68,9 @@ LEARNING_RATE = 3e-3
 
 
 def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
-    """Trains two networks on events with truth. One judges candidates; the other judges chains of
-    the hits that good candidates leave, and is None if none or all chains are good tracks.
+    """Trains three networks on events with truth. One judges candidates; the others judge triplets
+    and chains of the hits that good candidates leave. These are None if none or all of the triplets
+    are of one particle, or none or all of the chains are good tracks.
 
     The same events and seed give the same quality on one machine. Give events that the scores were
     not trained on: candidates in training events are better than in the events judged later.
@@ -74,7 +81,7 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
     """
     if len({event.graph.modules is None for event in events}) > 1:
         raise InputError("only some events name the module of each hit; leave the others out")
-    features, good = _examples(events, [one.candidates for one in events])
+    features, good = _examples(events, [one.candidates for one in events], are_good)
     n_good = int(good.sum())
     if n_good in (0, len(good)):
         raise InputError(
@@ -83,16 +90,23 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
             "scores"
         )
     quality = _learnt(features, good, events, seed)
-    chains = [
-        chains_left(
+    left = [
+        triplets_left(
             one.graph, one.tree, one.candidates, quality(one.candidates.features) - SURE, MIN_HITS
         )[1]
         for one in events
     ]
-    features, good = _examples(events, chains)
+    found = [one.chains for one in left]
+    features, good = _examples(events, found, are_pure)
     if int(good.sum()) in (0, len(good)):
         return quality
-    return replace(quality, chains=_learnt(features, good, events, seed))
+    triplets = _learnt(features, good, events, seed)
+    pairs = zip(events, left, strict=True)
+    found = [find_chains(event.graph, one, triplets, MIN_HITS) for event, one in pairs]
+    features, good = _examples(events, found, are_good)
+    if int(good.sum()) in (0, len(good)):
+        return quality
+    return replace(quality, triplets=triplets, chains=_learnt(features, good, events, seed))
 
 
 def _learnt(
@@ -111,12 +125,14 @@ def _learnt(
 
 
 def _examples(
-    events: Sequence[KnownEvent], found: Sequence[Candidates | Chains]
+    events: Sequence[KnownEvent],
+    found: Sequence[Candidates | Chains],
+    label: Callable[[HitGroups, Ids], NDArray[np.bool_]],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Returns all candidates' or chains' features [C, F], and labels [C]: 1 good track, 0 not."""
+    """Returns the features [C, F] of all that was found in the events, and their labels [C]."""
     empty = np.zeros((0, WIDTHS[0]), np.float32)
     pairs = zip(events, found, strict=True)
-    good = [are_good(one.hits, event.particle_id).astype(np.float32) for event, one in pairs]
+    good = [label(one.hits, event.particle_id).astype(np.float32) for event, one in pairs]
     features = np.concatenate([empty, *(one.features for one in found)])
     return features, np.concatenate([empty[:, 0], *good])
 
@@ -150,7 +166,7 @@ def _fresh(generator: torch.Generator) -> list[Tensor]:
 
 
 UNCHOSEN = 0.5  # weighs a fake and a lost particle equally
-THRESHOLDS = tuple(step / 40 for step in range(1, 40))
+THRESHOLDS = (0.005, 0.01, *(step / 40 for step in range(1, 40)))
 PT_MIN = 1.0  # GeV
 # A track and a particle match as in the first lines of `bigtrk score`.
 MATCHING = Matching("ATLAS", "strict", pt_min=PT_MIN, min_track_length=MIN_HITS, hits_min=MIN_HITS)

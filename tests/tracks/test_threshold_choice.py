@@ -1,9 +1,13 @@
 """Tests the choice of the threshold of track quality: by hand, and against the builder itself."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bigtrk.tracks import merge_tree_training
+from bigtrk.tracks.builders.builder import ScoredGraph
+from bigtrk.tracks.builders.hit_tree import Ids
 from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.matching import Matching, Particles, TrackMetrics, match_tracks, pooled
 from bigtrk.tracks.merge_tree_training import (
@@ -37,10 +41,16 @@ def test_most_particles_are_found_among_few_enough_fakes() -> None:
     assert choose_threshold(scan, 0.01) == 0.5
 
 
+def blurred(graph: ScoredGraph, particle_id: Ids) -> tuple[ScoredGraph, Ids]:
+    """Moves hits by some millimetres: their helices tell less, and thresholds choose more."""
+    moved = np.random.default_rng(0).normal(0, 5, graph.position.shape)
+    return replace(graph, position=graph.position + moved), particle_id
+
+
 def test_events_are_judged_by_what_the_others_taught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every threshold's tracks are those of a merge tree that never saw their event."""
     monkeypatch.setattr(merge_tree_training, "LEAST_STEPS", 30)
-    graphs = [helix_event(seed, 40) for seed in range(3)]
+    graphs = [blurred(*helix_event(seed, 40)) for seed in range(3)]
     events = [(known_event(*one), particles_of(one[1])) for one in graphs]
     scan = cross_fitted_scan(events, seed=4)
     assert tuple(scan) == THRESHOLDS

@@ -244,6 +244,15 @@ def are_good(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
     return good
 
 
+def are_pure(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
+    """Marks the groups whose hits are all of one particle. particle_id [N] (0: noise) -> [C]."""
+    particle = particle_id[hits.hit]
+    same: NDArray[np.bool_] = np.logical_and.reduceat(
+        (particle == hits.spread(particle[hits.begin])) & (particle != NOISE), hits.begin
+    )
+    return same
+
+
 def _features(
     tree: HitTree, union: Ids, hits: HitGroups, place: Ids, position: Values
 ) -> NDArray[np.float32]:

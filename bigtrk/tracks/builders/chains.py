@@ -1,72 +1,138 @@
 """Chains of edges through the hits that the tree of hits leaves without a track.
 
 The tree unites hits by the best edges first. If a particle's hit has a better edge to a wrong hit,
-no union holds the particle's hits alone; a chain may. Chains overlap; the best are taken in turn.
+no union holds the particle's hits alone; a chain may. A chain grows by triplets: two edges that
+share a hit. A network judges each triplet by its edges' scores and by the helix through its hits,
+which tells true from false far better than the scores alone. Chains overlap; the best are taken in
+turn.
 
-Shapes: N hits, C chains, F features.
+Shapes: N hits, E edges, T triplets, C chains, F features.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph, numbered, outward_edges
+from bigtrk.tracks.builders.builder import NO_TRACK, Edges, ScoredGraph, numbered, outward_edges
 from bigtrk.tracks.builders.candidates import HitGroups, helix_features, logit, ranges
 from bigtrk.tracks.builders.hit_tree import Ids, Values
 
 MIN_HITS = 3
 MOST_HITS = 20
-LOWEST_SCORE = 0.02  # of an edge
-# Least sum of the logarithms of a chain's scores. -6 and 200,000 chains found 0.2 % more of the
-# particles in Fatras's pixel hits and 1.3 to 1.7 % more in event 1000, in 2 and 6 times the time.
-LOWEST_SUM = -4.5
-MOST_EDGES = 8  # that a chain may follow from a hit
+LOWEST_SCORE = 1e-3  # of an edge
+MOST_EDGES = 8  # that leave a hit, and that reach one; the best are kept
+LOWEST_TRIPLET = 0.01  # probability of a triplet in a chain
+LOWEST_SUM = -6.0  # of the logarithms of a chain's triplets' probabilities
 MOST_CHAINS = 40_000  # of one length; the best are kept
+
+Judge = Callable[[NDArray[np.float32]], Values]  # features [T, F] -> probabilities [T]
 
 
 @dataclass(frozen=True)
 class Chains:
     """Chains of hits, inner hits first, and features [C, F] float32 as in `candidates.FEATURES`,
-    except next_score and next_hits: these are the logits of the best scores of an edge out of the
-    last hit, and of an edge into the first hit.
+    except next_score and next_hits: these are the logits of the best scores of what continues the
+    chain beyond its last hit, and before its first. A triplet is a chain of three hits. The scores
+    are those of edges for triplets, and the triplets' probabilities for chains.
     """
 
     hits: HitGroups
     features: NDArray[np.float32]
 
 
-def find_chains(graph: ScoredGraph, free: NDArray[np.bool_], min_hits: int) -> Chains:
-    """Finds chains of free hits, each hit in another module. free [N]: hits without a track. A
-    chain has at most MOST_HITS hits, and at least MIN_HITS, or `min_hits` if that is more.
-    """
+@dataclass(frozen=True)
+class Triplets:
+    """All pairs of `edges` [E] that share a hit: first, second [T] are the edges' rows."""
+
+    edges: Edges
+    first: Ids
+    second: Ids
+    chains: Chains
+
+
+def find_triplets(graph: ScoredGraph, free: NDArray[np.bool_]) -> Triplets:
+    """Finds triplets of free hits, each hit in another module. free [N]: hits without a track."""
+    module = _modules(graph)
     edges = outward_edges(graph, LOWEST_SCORE)
     edges = edges.where(free[edges.source] & free[edges.destination])
-    edges = edges.where(np.lexsort((edges.destination, -edges.score, edges.source)))
-    best_out, best_in = np.full((2, graph.n_hits), logit(np.array(LOWEST_SCORE)))
-    np.maximum.at(best_out, edges.source, logit(edges.score))
-    np.maximum.at(best_in, edges.destination, logit(edges.score))
-    first = np.searchsorted(edges.source, np.arange(graph.n_hits + 1))
-    n_edges = np.minimum(np.diff(first), MOST_EDGES)
-    module = _modules(graph)
-    log_score = np.log(edges.score)
+    edges = edges.where(module[edges.source] != module[edges.destination])
+    edges = _best(edges, edges.destination, edges.source)
+    edges = _best(edges, edges.source, edges.destination)
+    begin = np.searchsorted(edges.source, np.arange(graph.n_hits + 1))
+    n_next = np.diff(begin)[edges.destination]
+    first = np.repeat(np.arange(len(n_next)), n_next)
+    second = ranges(begin[edges.destination], n_next)
+    apart = module[edges.source[first]] != module[edges.destination[second]]
+    first, second = first[apart], second[apart]
+    inner, outer = edges.source[first], edges.destination[second]
+    hit = np.column_stack([inner, edges.destination[first], outer])
+    one, other = np.log(edges.score[first]), np.log(edges.score[second])
+    chains = _described(
+        graph,
+        HitGroups(hit.ravel(), np.full(len(hit), 3)),
+        np.minimum(one, other),
+        (one + other) / 2,
+        _best_score(edges.source, edges.score, graph.n_hits)[outer],
+        _best_score(edges.destination, edges.score, graph.n_hits)[inner],
+    )
+    return Triplets(edges, first, second, chains)
 
-    chain, (total, lowest) = np.arange(graph.n_hits)[:, None], np.zeros((2, graph.n_hits))
-    found = [(np.zeros((0, MIN_HITS), np.int64), np.zeros(0), np.zeros(0))]
+
+def find_chains(graph: ScoredGraph, triplets: Triplets, judge: Judge, min_hits: int) -> Chains:
+    """Finds chains of hits, each hit in another module. A chain has at most MOST_HITS hits, and at
+    least MIN_HITS, or `min_hits` if that is more. `judge` tells the triplets' probabilities.
+    """
+    edges, module = triplets.edges, _modules(graph)
+    links = Edges(triplets.first, triplets.second, judge(triplets.chains.features))
+    links = links.where(links.score > LOWEST_TRIPLET)  # sorted by their first edge
+    begin = np.searchsorted(links.source, np.arange(len(edges.score) + 1))
+    n_links = np.diff(begin)
+    log_score = np.log(links.score)
+
+    chain = np.column_stack([edges.source, edges.destination])
+    first = last = np.arange(len(chain))
+    total, lowest = np.zeros((2, len(chain)))
+    hits, ends = [np.zeros(0, np.int64)], [(first[:0], first[:0], first[:0], total[:0], total[:0])]
     while len(chain) and chain.shape[1] < MOST_HITS:
-        last = chain[:, -1]
-        row = np.repeat(np.arange(len(chain)), n_edges[last])
-        edge = ranges(first[last], n_edges[last])
-        new = edges.destination[edge]
-        sums = total[row] + log_score[edge]
-        is_chain = (sums > LOWEST_SUM) & (module[chain[row]] != module[new][:, None]).all(axis=1)
-        kept = np.flatnonzero(is_chain)
+        row = np.repeat(np.arange(len(chain)), n_links[last])
+        link = ranges(begin[last], n_links[last])
+        sums, new = total[row] + log_score[link], edges.destination[links.destination[link]]
+        kept = np.flatnonzero(sums > LOWEST_SUM)
+        others = module[chain[row[kept]]] != module[new[kept]][:, None]
+        kept = kept[others.all(axis=1)]
         kept = np.sort(kept[np.argsort(-sums[kept], kind="stable")[:MOST_CHAINS]])
-        chain = np.column_stack([chain[row[kept]], new[kept]])
-        total, lowest = sums[kept], np.minimum(lowest[row[kept]], log_score[edge[kept]])
+        row, link, total = row[kept], link[kept], sums[kept]
+        chain = np.column_stack([chain[row], new[kept]])
+        first, last = first[row], links.destination[link]
+        lowest = np.minimum(lowest[row], log_score[link])
         if chain.shape[1] >= max(min_hits, MIN_HITS):
-            found.append((chain, total, lowest))
-    return _described(found, graph, best_out, best_in)
+            hits.append(chain.ravel())
+            ends.append((np.full(len(chain), chain.shape[1]), first, last, lowest, total))
+    size, first, last, lowest, total = (np.concatenate(one) for one in zip(*ends, strict=True))
+    return _described(
+        graph,
+        HitGroups(np.concatenate(hits), size),
+        lowest,
+        total / (size - 2),
+        _best_score(links.source, links.score, len(edges.score))[last],
+        _best_score(links.destination, links.score, len(edges.score))[first],
+    )
+
+
+def _best(edges: Edges, here: Ids, there: Ids) -> Edges:
+    """Keeps the MOST_EDGES best edges of each value of `here` [E], sorted by that value."""
+    order = np.lexsort((there, -edges.score, here))
+    rank = np.arange(len(order)) - np.searchsorted(here[order], here[order])
+    return edges.where(order[rank < MOST_EDGES])
+
+
+def _best_score(end: Ids, score: Values, n_ends: int) -> Values:
+    """Returns the logit of the best score at each of `n_ends` ends; LOWEST_SCORE's without one."""
+    best = np.full(n_ends, LOWEST_SCORE)
+    np.maximum.at(best, end, score)
+    return logit(best)
 
 
 def _modules(graph: ScoredGraph) -> Ids:
@@ -77,20 +143,20 @@ def _modules(graph: ScoredGraph) -> Ids:
 
 
 def _described(
-    found: list[tuple[Ids, Values, Values]], graph: ScoredGraph, best_out: Values, best_in: Values
+    graph: ScoredGraph,
+    hits: HitGroups,
+    lowest: Values,
+    mean: Values,
+    best_next: Values,
+    best_before: Values,
 ) -> Chains:
-    """Makes Chains with features from the chains found, given for each length in turn."""
-    hits = HitGroups(
-        np.concatenate([chain.ravel() for chain, _, _ in found]),
-        np.concatenate([np.full(len(chain), chain.shape[1]) for chain, _, _ in found]),
-    )
-    total, lowest = (np.concatenate([one[row] for one in found]) for row in (1, 2))
+    """Makes Chains with features. lowest, mean [C]: of the logarithms of each chain's scores."""
     columns = (
         hits.size,
         logit(np.exp(lowest)),
-        logit(np.exp(total / (hits.size - 1))),
-        best_out[hits.hit[hits.begin + hits.size - 1]],
-        best_in[hits.hit[hits.begin]],
+        logit(np.exp(mean)),
+        best_next,
+        best_before,
         *helix_features(hits, graph.position),
     )
     return Chains(hits, np.stack(columns, axis=1).astype(np.float32))

@@ -22,7 +22,7 @@ from bigtrk.graphs.event_graph import Layout, check_columns
 from bigtrk.graphs.storage.event_folder import SectionFile, write_sections
 from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph, numbered
 from bigtrk.tracks.builders.candidates import FEATURES, Candidates, find_candidates, ranges
-from bigtrk.tracks.builders.chains import Chains, find_chains, take_chains
+from bigtrk.tracks.builders.chains import Chains, Triplets, find_chains, find_triplets, take_chains
 from bigtrk.tracks.builders.hit_tree import HitTree, Ids, Values, grow
 
 HIDDEN = 64
@@ -33,14 +33,15 @@ WIDTHS = (len(FEATURES), HIDDEN, HIDDEN, 1)
 class Quality:
     """A trained network. mean, scale [F]: of the features. weights: each layer's weight [outputs,
     inputs] and bias [outputs], by WIDTHS. All are float32. with_modules: its training graphs had
-    the hits' modules. chains: the quality of chains of hits that the tree leaves free; None: no
-    second pass.
+    the hits' modules. triplets, chains: the quality of triplets and of chains of hits that the tree
+    leaves free; None: no second pass.
     """
 
     with_modules: bool
     mean: Tensor
     scale: Tensor
     weights: tuple[Tensor, ...]
+    triplets: "Quality | None" = None
     chains: "Quality | None" = None
 
     def __call__(self, features: NDArray[np.float32]) -> Values:
@@ -105,15 +106,15 @@ class MergeTree:
 # SURE = 0.5, 0.8 and 0.95 (before chains had today's limits): both passes found 98.6, 98.8 and
 # 99.1 % of the particles in Fatras's pixel hits at threshold 0.1, and 90.9, 89.9 and 88.4 % of
 # those in event 1000's full hits at 4 to 5 % fakes.
-SURE = 0.8
+SURE = 0.95
 
 
-def chains_left(
+def triplets_left(
     graph: ScoredGraph, tree: HitTree, candidates: Candidates, gain: Values, min_hits: int
-) -> tuple[Ids, Chains]:
-    """Returns the first pass's track of each hit, [N], and the chains of hits left without one."""
+) -> tuple[Ids, Triplets]:
+    """Returns the first pass's tracks [N], and the triplets of the hits left without a track."""
     sure = take_tracks(tree, candidates, gain, min_hits)
-    return sure, find_chains(graph, sure == NO_TRACK, min_hits)
+    return sure, find_triplets(graph, sure == NO_TRACK)
 
 
 def tracks_at(
@@ -121,13 +122,14 @@ def tracks_at(
 ) -> Callable[[float], Ids]:
     """Does all work that needs no threshold; returns a function from threshold to tracks [N]."""
     probability = quality(candidates.features)
-    if quality.chains is None:
+    of_triplets, of_chains = quality.triplets, quality.chains
+    if of_triplets is None or of_chains is None:
         return lambda threshold: take_tracks(tree, candidates, probability - threshold, min_hits)
-    of_chains = quality.chains
 
     @lru_cache(1)  # all thresholds below SURE share one result
     def left(least: float) -> tuple[Ids, Chains, Values]:
-        sure, chains = chains_left(graph, tree, candidates, probability - least, min_hits)
+        sure, triplets = triplets_left(graph, tree, candidates, probability - least, min_hits)
+        chains = find_chains(graph, triplets, of_triplets, min_hits)
         return sure, chains, of_chains(chains.features)
 
     def tracks(threshold: float) -> Ids:
@@ -150,7 +152,7 @@ def take_tracks(tree: HitTree, candidates: Candidates, gain: Values, min_hits: i
     return numbered(group, min_hits)
 
 
-FORMAT, VERSION = "bigtrk merge tree", 2
+FORMAT, VERSION = "bigtrk merge tree", 3
 _LAYOUT: Layout = {
     "mean": (torch.float32, "F"),
     "scale": (torch.float32, "F"),
@@ -169,7 +171,7 @@ class _Record(Settings):
     """The record in a merge tree's file; the file's tensors are the weights."""
 
     format: Literal["bigtrk merge tree"]
-    version: Literal[2]
+    version: Literal[3]
     features: tuple[str, ...]
     with_modules: bool
     threshold: Annotated[float, Field(ge=0, le=1)]
@@ -186,8 +188,9 @@ def write_merge_tree(path: Path, builder: MergeTree) -> None:
         "threshold": builder.threshold,
     }
     sections = {"quality": _tensors(quality)}
-    if quality.chains is not None:
-        sections["chains"] = _tensors(quality.chains)
+    for name, network in (("triplets", quality.triplets), ("chains", quality.chains)):
+        if network is not None:
+            sections[name] = _tensors(network)
     write_sections(path, sections, record)
 
 
@@ -211,8 +214,10 @@ def read_merge_tree(path: Path) -> MergeTree:
         raise InputError(
             f"{path}: reads other features than {', '.join(FEATURES)}; train the pipeline again"
         )
-    chains = _read_quality(opened, "chains", record) if "chains" in opened.digests else None
-    quality = replace(_read_quality(opened, "quality", record), chains=chains)
+    quality = _read_quality(opened, "quality", record)
+    if "chains" in opened.digests:
+        triplets, chains = (_read_quality(opened, name, record) for name in ("triplets", "chains"))
+        quality = replace(quality, triplets=triplets, chains=chains)
     return MergeTree(quality, record.threshold)
 
 

@@ -1,39 +1,93 @@
-"""Tests chains of free hits: against all paths of small graphs, and by hand."""
+"""Tests triplets and chains of free hits: against all paths of small graphs, and by hand."""
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from bigtrk.tracks.builders import chains as limits
 from bigtrk.tracks.builders.builder import outward_edges
-from bigtrk.tracks.builders.chains import LOWEST_SCORE, LOWEST_SUM, find_chains, take_chains
+from bigtrk.tracks.builders.candidates import FEATURES, are_pure
+from bigtrk.tracks.builders.chains import Chains, find_chains, find_triplets, take_chains
 from tests.tracks.builders.events import helix_event, random_graph
+
+Path = tuple[int, ...]
+
+
+def paths_of(chains: Chains) -> list[Path]:
+    return [tuple(one) for one in np.split(chains.hits.hit, chains.hits.begin)[1:]]
+
+
+def judged(features: NDArray[np.float32]) -> NDArray[np.float64]:
+    return 0.5 + 0.5 * np.sin(1e3 * features.astype(np.float64)).mean(axis=1)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_chains_are_all_paths_through_free_hits(seed: int) -> None:
+def test_triplets_and_chains_are_all_paths_through_free_hits(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = helix_event(seed, 12)[0] if seed % 2 else random_graph(rng, 12, 30)
     free = rng.random(graph.n_hits) < 0.8
-    edges = outward_edges(graph, LOWEST_SCORE)
-    step = set(zip(edges.source.tolist(), edges.destination.tolist(), edges.score, strict=True))
+    edges = outward_edges(graph, limits.LOWEST_SCORE)
+    step = set(zip(edges.source.tolist(), edges.destination.tolist(), strict=True))
     assert graph.modules is not None
     module = [tuple(one) for one in graph.modules.tolist()]
-    paths: list[tuple[tuple[int, ...], float]]
-    paths, found = [((hit,), 0.0) for hit in np.flatnonzero(free).tolist()], set()
+    triplets = find_triplets(graph, free)
+    assert set(paths_of(triplets.chains)) == {
+        (a, b, c)
+        for a, b in step
+        for one, c in step
+        if one == b and free[[a, b, c]].all() and len({module[a], module[b], module[c]}) == 3
+    }
+    probability = dict(
+        zip(paths_of(triplets.chains), judged(triplets.chains.features), strict=True)
+    )
+    paths = [(one, np.log(score)) for one, score in probability.items()]
+    paths = [(one, total) for one, total in paths if total > np.log(limits.LOWEST_TRIPLET)]
+    links, found = dict(paths), set()
     while paths:
-        paths = [
-            ((*path, to), total + np.log(score))
-            for path, total in paths
-            for at, to, score in step
-            if at == path[-1] and free[to] and total + np.log(score) > LOWEST_SUM
-            if module[to] not in {module[one] for one in path}
-        ]
         found |= {path for path, _ in paths if len(path) >= 4}
-    chains = find_chains(graph, free, 4)
-    assert {tuple(one) for one in np.split(chains.hits.hit, chains.hits.begin[1:])} - {()} == found
+        paths = [
+            ((*path, link[2]), total + score)
+            for path, total in paths
+            for link, score in links.items()
+            if link[:2] == path[-2:] and total + score > limits.LOWEST_SUM
+            if module[link[2]] not in {module[one] for one in path}
+        ]
+    chains = find_chains(graph, triplets, judged, 4)
+    assert set(paths_of(chains)) == found
     assert np.isfinite(chains.features).all()
 
 
+def test_a_hit_keeps_its_best_edges_and_a_length_its_best_chains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, _ = helix_event(0, 12)
+    free = np.ones(graph.n_hits, bool)
+    monkeypatch.setattr(limits, "MOST_EDGES", 1)
+    edges, all_edges = find_triplets(graph, free).edges, outward_edges(graph, limits.LOWEST_SCORE)
+    for end in ("source", "destination"):
+        assert np.bincount(getattr(edges, end)).max() == 1
+    for hit, score in zip(edges.destination, edges.score, strict=True):
+        assert score == all_edges.score[all_edges.destination == hit].max()
+    triplets = find_triplets(graph, free)
+    monkeypatch.setattr(limits, "MOST_CHAINS", 5)
+    best = np.sort(judged(triplets.chains.features))[-5:]
+    chains = find_chains(graph, triplets, judged, 3)
+    lowest = chains.features[chains.hits.size == 3, FEATURES.index("lowest_score")]
+    np.testing.assert_allclose(1 / (1 + np.exp(-np.sort(lowest))), best, rtol=1e-5)
+
+
+def test_pure_triplets_are_of_one_particle_and_not_of_noise() -> None:
+    graph, particle_id = helix_event(1, 5)
+    particle_id[:8] = 0
+    triplets = find_triplets(graph, np.ones(graph.n_hits, bool)).chains
+    expected = [len({*particle_id[list(one)]}) == 1 and one[0] >= 8 for one in paths_of(triplets)]
+    assert are_pure(triplets.hits, particle_id).tolist() == expected
+    assert any(expected)
+
+
 def test_the_best_chains_are_taken_in_turn() -> None:
-    chains = find_chains(helix_event(0, 3)[0], np.ones(24, bool), 3)
+    graph, _ = helix_event(0, 3)
+    triplets = find_triplets(graph, np.ones(24, bool))
+    chains = find_chains(graph, triplets, lambda features: np.full(len(features), 0.9), 3)
     taken = take_chains(chains.hits, np.float64(-7.5) + chains.hits.size, np.full(24, -1), 3)
     assert set(np.bincount(taken[taken >= 0]).tolist()) == {8}
