@@ -29,6 +29,7 @@ from bigtrk.tracks.builders.merge_tree import (
     SURE,
     WIDTHS,
     Quality,
+    SecondPass,
     logits,
     standardised,
     tracks_at,
@@ -69,8 +70,8 @@ LEARNING_RATE = 3e-3
 
 def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
     """Trains three networks on events with truth. One judges candidates; the others judge triplets
-    and chains of the hits that good candidates leave. These are None if none or all of the triplets
-    are of one particle, or none or all of the chains are good tracks.
+    and chains of the hits that good candidates leave. There is no second pass if none or all of the
+    triplets are of one particle, or none or all of the chains are good tracks.
 
     The same events and seed give the same quality on one machine. Give events that the scores were
     not trained on: candidates in training events are better than in the events judged later.
@@ -106,7 +107,8 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
     features, good = _examples(events, found, are_good)
     if int(good.sum()) in (0, len(good)):
         return quality
-    return replace(quality, triplets=triplets, chains=_learnt(features, good, events, seed))
+    chains = _learnt(features, good, events, seed)
+    return replace(quality, second=SecondPass(triplets, chains))
 
 
 def _learnt(

@@ -247,10 +247,11 @@ def are_good(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
 def are_pure(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
     """Marks the groups whose hits are all of one particle. particle_id [N] (0: noise) -> [C]."""
     particle = particle_id[hits.hit]
-    same: NDArray[np.bool_] = np.logical_and.reduceat(
-        (particle == hits.spread(particle[hits.begin])) & (particle != NOISE), hits.begin
+    first = np.repeat(particle[hits.begin], hits.size)
+    pure: NDArray[np.bool_] = np.logical_and.reduceat(
+        (particle == first) & (particle != NOISE), hits.begin
     )
-    return same
+    return pure
 
 
 def _features(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,22 +27,21 @@ from bigtrk.tracks.builders.hit_tree import HitTree, Ids, Values, grow
 
 HIDDEN = 64
 WIDTHS = (len(FEATURES), HIDDEN, HIDDEN, 1)
+BLOCK = 2**14  # candidates that a network judges at once; each takes about 1.5 kB meanwhile
 
 
 @dataclass(frozen=True, eq=False)
 class Quality:
     """A trained network. mean, scale [F]: of the features. weights: each layer's weight [outputs,
     inputs] and bias [outputs], by WIDTHS. All are float32. with_modules: its training graphs had
-    the hits' modules. triplets, chains: the quality of triplets and of chains of hits that the tree
-    leaves free; None: no second pass.
+    the hits' modules. second: the networks of the second pass; None: there is none.
     """
 
     with_modules: bool
     mean: Tensor
     scale: Tensor
     weights: tuple[Tensor, ...]
-    triplets: "Quality | None" = None
-    chains: "Quality | None" = None
+    second: "SecondPass | None" = None
 
     def __call__(self, features: NDArray[np.float32]) -> Values:
         """Returns the probability that each candidate is a good track: [C, F] -> [C] float64.
@@ -50,9 +49,17 @@ class Quality:
         Rounding of sums differs between machines; in float64 too little to change tracks.
         """
         weights = [weight.double() for weight in self.weights]
-        values = logits(weights, standardised(features, self.mean, self.scale).double())
-        probability: Values = values.sigmoid().numpy()
+        blocks = (features[at : at + BLOCK] for at in range(0, max(len(features), 1), BLOCK))
+        inputs = (standardised(block, self.mean, self.scale).double() for block in blocks)
+        probability: Values = torch.cat([logits(weights, one) for one in inputs]).sigmoid().numpy()
         return probability
+
+
+class SecondPass(NamedTuple):
+    """The networks that judge triplets and chains of the hits that the tree leaves free."""
+
+    triplets: Quality
+    chains: Quality
 
 
 def standardised(features: NDArray[np.float32], mean: Tensor, scale: Tensor) -> Tensor:
@@ -72,9 +79,10 @@ def logits(weights: Sequence[Tensor], features: Tensor) -> Tensor:
 class MergeTree:
     """Unites hits by edges of falling score; every union is a track candidate. Of all sets of
     candidates without a hit in common, it takes the one with the largest sum of (P - SURE) x hits,
-    where P is a candidate's `quality`. A second pass takes chains of the hits left over
-    (chains.py), by the quality P of chains and (P - `threshold`) x hits. A `threshold` above SURE
-    replaces SURE. Without a quality of chains there is one pass, by `threshold`.
+    where P is a candidate's `quality`. A second pass joins triplets of the hits left over into
+    chains (chains.py), and takes chains by their quality P and (P - `threshold`) x hits. A
+    `threshold` above SURE replaces SURE. Without the networks of a second pass there is one pass,
+    by `threshold`.
 
     A higher threshold, between 0 and 1, gives fewer fakes and finds fewer particles. Tracks have at
     least two hits and at most candidates.MOST_HITS. If modules are unknown, hits of one module may
@@ -122,9 +130,9 @@ def tracks_at(
 ) -> Callable[[float], Ids]:
     """Does all work that needs no threshold; returns a function from threshold to tracks [N]."""
     probability = quality(candidates.features)
-    of_triplets, of_chains = quality.triplets, quality.chains
-    if of_triplets is None or of_chains is None:
+    if quality.second is None:
         return lambda threshold: take_tracks(tree, candidates, probability - threshold, min_hits)
+    of_triplets, of_chains = quality.second
 
     @lru_cache(1)  # all thresholds below SURE share one result
     def left(least: float) -> tuple[Ids, Chains, Values]:
@@ -188,8 +196,8 @@ def write_merge_tree(path: Path, builder: MergeTree) -> None:
         "threshold": builder.threshold,
     }
     sections = {"quality": _tensors(quality)}
-    for name, network in (("triplets", quality.triplets), ("chains", quality.chains)):
-        if network is not None:
+    if quality.second is not None:
+        for name, network in quality.second._asdict().items():
             sections[name] = _tensors(network)
     write_sections(path, sections, record)
 
@@ -215,9 +223,9 @@ def read_merge_tree(path: Path) -> MergeTree:
             f"{path}: reads other features than {', '.join(FEATURES)}; train the pipeline again"
         )
     quality = _read_quality(opened, "quality", record)
-    if "chains" in opened.digests:
-        triplets, chains = (_read_quality(opened, name, record) for name in ("triplets", "chains"))
-        quality = replace(quality, triplets=triplets, chains=chains)
+    if set(SecondPass._fields) & set(opened.digests):
+        second = SecondPass(*(_read_quality(opened, one, record) for one in SecondPass._fields))
+        quality = replace(quality, second=second)
     return MergeTree(quality, record.threshold)
 
 

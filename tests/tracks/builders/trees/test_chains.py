@@ -1,5 +1,7 @@
 """Tests triplets and chains of free hits: against all paths of small graphs, and by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -74,6 +76,22 @@ def test_a_hit_keeps_its_best_edges_and_a_length_its_best_chains(
     chains = find_chains(graph, triplets, judged, 3)
     lowest = chains.features[chains.hits.size == 3, FEATURES.index("lowest_score")]
     np.testing.assert_allclose(1 / (1 + np.exp(-np.sort(lowest))), best, rtol=1e-5)
+
+
+def test_copies_and_the_order_of_edges_change_nothing() -> None:
+    graph, _ = helix_event(2, 12)
+    order = np.random.default_rng(0).permutation(2 * graph.scores.size)
+    copied = replace(
+        graph,
+        edge_index=np.concatenate([graph.edge_index, graph.edge_index[::-1]], axis=1)[:, order],
+        scores=np.concatenate([graph.scores, graph.scores])[order],
+    )
+    free = np.ones(graph.n_hits, bool)
+    one, other = (
+        find_chains(given, find_triplets(given, free), judged, 3) for given in (graph, copied)
+    )
+    np.testing.assert_array_equal(other.hits.hit, one.hits.hit)
+    np.testing.assert_array_equal(other.features, one.features)
 
 
 def test_pure_triplets_are_of_one_particle_and_not_of_noise() -> None:

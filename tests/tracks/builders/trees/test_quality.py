@@ -63,8 +63,7 @@ def test_a_file_gives_back_what_was_written(quality: Quality, tmp_path: Path) ->
     write_merge_tree(path, MergeTree(quality, 0.35))
     read = read_merge_tree(path)
     assert (read.threshold, read.quality.with_modules) == (0.35, True)
-    assert read.quality.chains is not None
-    assert read.quality.triplets is not None
+    assert read.quality.second is not None
     graph, _ = helix_event(101)
     features = find_candidates(grow(graph), graph.position, 3).features
     np.testing.assert_array_equal(read.quality(features), quality(features))
