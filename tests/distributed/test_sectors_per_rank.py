@@ -125,7 +125,7 @@ def test_several_sectors_of_a_rank_equal_the_whole_graph(done: Done, world_size:
 
 @pytest.mark.parametrize("name", ["stored 1", "stored 2", "stored 3", "zero3"])
 def test_a_run_in_sectors_is_that_on_whole_graphs(done: Done, name: str) -> None:
-    """In "zero3" three ranks score one or two of five sectors each."""
+    """Three ranks with "zero3" score one or two of five sectors each."""
     run, whole = done.folder / name, done.folder / "whole"
     assert losses(run) == pytest.approx(losses(whole), rel=1e-5)
     assert len(losses(whole)) == 4
