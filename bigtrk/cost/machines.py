@@ -176,5 +176,6 @@ def find_machine(name: str | None) -> Machine:
     if name is None:
         return machine_of(accelerator())
     if name not in MACHINES:
-        raise InputError(f"--machine {name}: is unknown; use {', '.join(MACHINES)} or leave it out")
+        known = ", ".join(MACHINES)
+        raise InputError(f"--machine {name}: no such machine; use one of {known}, or leave it out")
     return MACHINES[name]

@@ -20,7 +20,9 @@ def paths_of(chains: Chains) -> list[Path]:
 
 
 def judged(features: NDArray[np.float32]) -> NDArray[np.float64]:
-    return 0.5 + 0.5 * np.sin(1e3 * features.astype(np.float64)).mean(axis=1)
+    probability: NDArray[np.float64]
+    probability = 0.5 + 0.5 * np.sin(1e3 * features.astype(np.float64)).mean(axis=1)
+    return probability
 
 
 @pytest.mark.parametrize("seed", range(6))
