@@ -127,7 +127,8 @@ def _columns(
     single = features.float()
     for row, column in (~single.isfinite()).nonzero()[:1].tolist():
         raise InputError(
-            f"{where}: {key}, row {row}, column {names[column]} is {float(features[row, column])}; "
+            f"{where}: {key}[{row}, {column}] (column {names[column]}) is "
+            f"{float(features[row, column])}; "
             f"make it finite"
         )
     return single, tuple(names)

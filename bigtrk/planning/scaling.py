@@ -41,7 +41,8 @@ def as_measured(machine: Machine, run: Run) -> Machine:
     measured = [step.seconds for step in steps if step.seconds]
     if not measured:
         raise InputError(
-            f"{run.folder}: needs two steps or more of whole events; train longer, without sampling"
+            f"{run.folder}: needs two steps or more on whole events or sectors; train longer, "
+            "without sampling.method"
         )
     return machine.slower(median(measured) / median(_counted(run, steps, machine)))
 

@@ -118,7 +118,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"x": None}, "has no x"),
     ({"x": torch.ones(3)}, r"x is Tensor torch.float32 \[3\]"),
     ({"x": [[1.0]]}, "x is list"),
-    ({"x": torch.tensor([[0, 1], [2, torch.nan], [0, 0]])}, "x, row 1, column x1 is nan"),
+    ({"x": torch.tensor([[0, 1], [2, torch.nan], [0, 0]])}, r"x\[1, 1\] \(column x1\) is nan"),
     ({"x": torch.ones(3, 2).to_sparse()}, "x is Tensor.*dense"),
     ({"x": torch.ones(3, 2, requires_grad=True)}, "x has gradients"),
     ({"edge_index": torch.ones(4, 2, dtype=torch.int64)}, r"edge_index has shape \(4, 2\)"),
