@@ -1,6 +1,8 @@
 """Commands of the `bigtrk` program from hits to tracks: pipelines and their stages."""
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +25,7 @@ from bigtrk.tracks.names import BuilderName
 from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:
+    from bigtrk.formats.acts.fit import FitCounts
     from bigtrk.parallel.ranks import Ranks
     from bigtrk.pipeline.reconstruct import TracksMade
 
@@ -74,25 +77,30 @@ def reconstruct(
 
     Ranks share the events: torchrun --nproc-per-node 4 -m bigtrk reconstruct ...
     """
+    from bigtrk.parallel.collectives import gather_items, together
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.reconstruct import reconstruct_folder
 
     if fitted:
+        from bigtrk.formats.acts.fit import fit_folder
         from bigtrk.formats.acts.software import load_acts
 
         load_acts()  # before hours of work
     allow_code(code or ())
     options = MakingOptions(hits_min, max_edges, precision)
-    _show_made(
-        lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold, spill),
-        as_json,
-    )
-    if fitted and discover().is_first:
-        from bigtrk.formats.acts.fit import fit_folder
+    fits: list[FitCounts] = []
 
+    def make(ranks: "Ranks") -> "TracksMade":
+        made = reconstruct_folder(folder, events, out, options, ranks, threshold, spill)
+        if fitted and not made.failed:
+            share = ranks.rank, ranks.world_size
+            fits.extend(gather_items(together(lambda: fit_folder(out, events, out, share=share))))
+        return made
+
+    _show_made(make, as_json)
+    if fits and discover().is_first:
         # With --json standard output is JSON alone.
-        tell = complain if as_json else say
-        tell(f"{fit_folder(out, events, out)} are in {out}")
+        (complain if as_json else say)(f"{reduce(add, fits)} are in {out}")
 
 
 def baseline(

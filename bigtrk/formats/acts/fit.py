@@ -5,7 +5,7 @@ q/p (1/GeV). Shapes: N hits, T tracks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import combinations_with_replacement, pairwise, permutations
 from pathlib import Path
@@ -209,6 +209,9 @@ class FitCounts:
     converged: int
     kept: int
 
+    def __add__(self, other: "FitCounts") -> "FitCounts":
+        return FitCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
     def __str__(self) -> str:
         cut = f", {self.kept:,} of them within the cut," if self.kept < self.converged else ""
         whole, where = number_of(self.tracks, "track"), number_of(self.events, "event")
@@ -216,12 +219,18 @@ class FitCounts:
 
 
 def fit_folder(
-    tracks: Path, events: Path, out: Path, chi2_max: float | None = None, csv: bool = False
+    tracks: Path,
+    events: Path,
+    out: Path,
+    chi2_max: float | None = None,
+    csv: bool = False,
+    share: tuple[int, int] = (0, 1),
 ) -> FitCounts:
     """Fits the tracks in `tracks` (see `open_tracks`), event by event; writes to `out` the fits, as
     EVENT-parameters.parquet, each atomically, and tracks; with `chi2_max`, only the tracks whose
-    chi2 per degree of freedom is at most this. csv: also writes ACTS's table of parameters. Raises
-    InputError as `fit_tracks`, or if tracks are of an event or of hits that `events` lacks.
+    chi2 per degree of freedom is at most this. csv: also writes ACTS's table of parameters. share:
+    (i, n) fits every nth event, from the ith on. Raises InputError as `fit_tracks`, or if tracks
+    are of an event or of hits that `events` lacks.
     """
     source = open_tracks(tracks)
     names = events_by_number(source, events)
@@ -231,7 +240,8 @@ def fit_folder(
     with disk_errors():
         out.mkdir(parents=True, exist_ok=True)
     counted = []
-    for number in follow(source.events, len(source.events), "fitting"):
+    mine = [*source.events][share[0] :: share[1]]
+    for number in follow(mine, len(mine), "fitting") if share[0] == 0 else mine:
         name = names[number]
         event = read_event(events, name, with_truth=False)
         hit_id = event.hits["hit_id"].astype(np.int64, copy=False)

@@ -233,6 +233,12 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
         small = command.replace("--particles 1000", "--particles 300")
         printed = run_shell(small, tmp_path)
         assert "TrackML" in printed or "--rules" not in command
+    shared = "-m bigtrk reconstruct pipeline test shared --fit"
+    printed = run_shell(f"torchrun --standalone --nproc-per-node 2 {shared}", tmp_path)
+    assert "tracks in 2 events are in shared" in printed
+    for name in ("event000000008-parameters.parquet", "event000000009-parameters.parquet"):
+        whole, part = (tmp_path / folder / name for folder in ("tracks", "shared"))
+        assert part.read_bytes() == whole.read_bytes()
 
 
 def write_hepmc3(path: Path) -> None:
