@@ -239,7 +239,7 @@ def fit_folder(
         raise InputError(f"{out}: holds the tracks to fit; name another folder for the fits")
     with disk_errors():
         out.mkdir(parents=True, exist_ok=True)
-    counted = []
+    counted = FitCounts(0, 0, 0, 0)
     mine = [*source.events][share[0] :: share[1]]
     for number in follow(mine, len(mine), "fitting") if share[0] == 0 else mine:
         name = names[number]
@@ -257,12 +257,12 @@ def fit_folder(
             if chi2_max is not None:
                 chosen = np.where(np.isin(track_id, fitted.track_id[kept]), track_id, NO_TRACK)
             write_tracks(out, name, hit_id, chosen)
-        counted.append((len(fitted.track_id), int(fitted.converged.sum()), int(kept.sum())))
-        if short := counted[-1][0] - counted[-1][1]:
+        one = FitCounts(1, len(kept), int(fitted.converged.sum()), int(kept.sum()))
+        counted += one
+        if short := one.tracks - one.converged:
             warn_once(
                 "tracks without a fit",
-                f"{name}: {short:,} of {len(fitted.track_id):,} tracks have no fit, as they have "
+                f"{name}: {short:,} of {one.tracks:,} tracks have no fit, as they have "
                 f"fewer than {HITS_MIN} hits or the fit did not converge; they are kept and marked",
             )
-    total = np.array(counted, dtype=np.int64).reshape(-1, 3).sum(axis=0).tolist()
-    return FitCounts(len(counted), *total)
+    return counted
