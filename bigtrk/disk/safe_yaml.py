@@ -120,10 +120,14 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
     if is_plain and not {int, float}.isdisjoint(types):  # not 010 (8), 1:30 (90), yes (1)
         is_yes = node.tag == _BOOL and bool not in types
         if is_yes or (node.tag in NUMBERS and re.search(r"^[-+]?0\d|:", node.value)):
-            plain = (
-                "" if is_yes else " without a " + ("colon" if ":" in node.value else "leading 0")
+            but = (
+                ""
+                if is_yes
+                else " without a colon"
+                if ":" in node.value
+                else " without a leading 0"
             )
-            raise InputError(f"{node.value}{at}: must be a number{plain}")
+            raise InputError(f"{node.value}{at}: must be a number{but}")
     if is_plain and (not node.value or any(kind in types for kind in _READ_AS[node.tag])):
         return node
     if node.tag != _TEXT and not is_plain:

@@ -42,7 +42,7 @@ def as_measured(machine: Machine, run: Run) -> Machine:
     if not measured:
         raise InputError(
             f"{run.folder}: needs two steps or more on whole events or sectors; train longer, "
-            "without sampling.method"
+            "without sampling"
         )
     return machine.slower(median(measured) / median(_counted(run, steps, machine)))
 
