@@ -3,8 +3,8 @@
 The tree unites hits by the best edges first. If a particle's hit has a better edge to a wrong hit,
 no union holds the particle's hits alone; a chain may. A chain grows by triplets: an edge, and
 another that continues it. A network judges each triplet by its edges' scores and the helix through
-its hits. On Fatras's free hits this left a quarter of the cross entropy of a network that reads
-scores alone. Chains overlap; the best are taken in turn.
+its hits. On Fatras's free hits its cross entropy was 0.015; that of a network that read the scores
+alone was 0.048. Chains overlap; the best are taken in turn.
 
 Shapes: N hits, E edges, T triplets, C chains, F features.
 """
