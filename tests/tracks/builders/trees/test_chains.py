@@ -20,9 +20,7 @@ def paths_of(chains: Chains) -> list[Path]:
 
 
 def judged(features: NDArray[np.float32]) -> NDArray[np.float64]:
-    probability: NDArray[np.float64]
-    probability = 0.5 + 0.5 * np.sin(1e3 * features.astype(np.float64)).mean(axis=1)
-    return probability
+    return np.asarray(0.5 + 0.5 * np.sin(1e3 * features.astype(np.float64)).mean(axis=1), float)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -41,11 +39,9 @@ def test_triplets_and_chains_are_all_paths_through_free_hits(seed: int) -> None:
         for one, c in step
         if one == b and free[[a, b, c]].all() and len({module[a], module[b], module[c]}) == 3
     }
-    probability = dict(
-        zip(paths_of(triplets.chains), judged(triplets.chains.features), strict=True)
-    )
-    paths = [(one, np.log(score)) for one, score in probability.items()]
-    paths = [(one, total) for one, total in paths if total > np.log(limits.LOWEST_TRIPLET)]
+    log_score = np.log(judged(triplets.chains.features))
+    known = zip(paths_of(triplets.chains), log_score, strict=True)
+    paths = [(one, total) for one, total in known if total > np.log(limits.LOWEST_TRIPLET)]
     links, found = dict(paths), set()
     while paths:
         found |= {path for path, _ in paths if len(path) >= 4}

@@ -88,6 +88,7 @@ def assert_refused(path: Path, why: str) -> None:
     ("change", "why"),
     [
         ({"format": "bigtrk model"}, "is no merge tree"),
+        ({"version": 2}, "has version 2, but .* reads version 3; .* train the pipeline again"),
         ({"threshold": 1.5}, "threshold"),
         ({"features": ["hits"]}, "reads other features than hits, lowest_score"),
     ],
