@@ -104,7 +104,12 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 @pytest.mark.parametrize(
     ("card", "hip", "told"),
     [
-        (Card("Tesla V100", 7, 0), None, "on Tesla V100 (7.0): compiled ones need an NVIDIA GPU"),
+        (
+            Card("Tesla V100", 7, 0),
+            None,
+            "plain, and slower, on Tesla V100 (7.0): compiled ones need an NVIDIA GPU of compute "
+            "capability 8.0",
+        ),
         # They are cuda to torch for ROCm, which says 9.4 of an MI300X.
         (Card("AMD MI300X", 9, 4), "6.4.43482", "slower, on AMD MI300X (9.4)"),
     ],

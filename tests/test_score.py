@@ -70,12 +70,20 @@ def test_options_and_a_submission(run_program: Run) -> None:
     assert found["matching"][0]["n_tracks"] == 1
 
 
-def test_files_of_others_end_in_one_line(tmp_path: Path, run_program: Run) -> None:
-    """Tests of readers (tests/tracks) have the other messages."""
+# Readers refuse more (tests/tracks).
+BAD_ROWS = {
+    "21,1,0\n21,2,none\n": "row 3: track_id is 'none', not an integer",
+    "21,1,0\n-5,2,0\n": "row 3: these are tracks of event -5",
+    "21,1,0\n21,99,1\n": "row 3: hit 99 is not in the",
+}
+
+
+@pytest.mark.parametrize("rows", BAD_ROWS)
+def test_files_of_others_end_in_one_line(rows: str, tmp_path: Path, run_program: Run) -> None:
     events, tracks = write_events(tmp_path / "events"), tmp_path / "mine.csv"
-    tracks.write_text("event_id,hit_id,track_id\n21,1,0\n-5,2,0\n")
-    said = one_line(refusal_of(run_program(["bigtrk", "score", str(tracks), str(events)])))
-    assert f"{tracks}, row 3: these are tracks of event -5" in said
+    tracks.write_text("event_id,hit_id,track_id\n" + rows)
+    command = ["bigtrk", "score", str(tracks), str(events)]
+    assert f"{tracks}, {BAD_ROWS[rows]}" in one_line(refusal_of(run_program(command)))
 
 
 @pytest.mark.usefixtures("workdir")

@@ -97,7 +97,10 @@ def test_the_first_pattern_that_matches_counts() -> None:
 @pytest.mark.parametrize(
     ("factors", "complaint"),
     [
-        ({"heads.*": 0.1}, "'heads.*' matches no parameter; those of the model's parts are"),
+        (
+            {"heads.*": 0.1},
+            "'heads.*' matches no parameter; those of the model's parts are head.*,",
+        ),
         ({"HEAD.*": 0.1}, "'HEAD.*' matches no parameter; "),
         ({"head": 0.1}, "'head' matches no parameter; "),
         ({"*": 0.1, "head.*": 1.0}, "matches no parameter that no pattern before it matches; remo"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.events.reader import read_event
+from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.trackml import read_detectors
 
 NAME = "event000000007"
@@ -141,6 +141,8 @@ def test_folders_without_what_is_asked_for(tiny: Path) -> None:
     refused(tiny / "outer", f"outer: holds no events, but {tiny}/outer/inner does; name {tiny}/")
     refused(tiny / "absent", f"{tiny / 'absent'}: no such file or folder", "name a folder or zip")
     refused(tiny / "none", f"{tiny / 'none'}: holds no events", "bigtrk simulate")
+    with pytest.raises(InputError, match=r"holds no events.*bigtrk simulate"):
+        find_events(tiny / "none")
     with pytest.raises(InputError, match=r"holds no detectors\.csv.*copy the detector file"):
         read_detectors(tiny)
     (tiny / f"{NAME}-hits.csv").unlink()

@@ -108,21 +108,36 @@ def test_an_event_without_tracks_is_left_out_and_counted(run_program: Run) -> No
 @pytest.mark.parametrize(
     ("command", "named"),
     [
-        ("export tracks tracks out --format root", "'root' is not one of 'trackml', 'parquet'"),
+        (
+            "export tracks tracks out --format root",
+            "'root' is not one of 'trackml', 'parquet', 'acts'",
+        ),
         ("export tracks tracks out --format acts", "--format acts needs --events"),
-        ("export tracks tracks out --format parquet --events events", "--events needs --format"),
+        (
+            "export tracks tracks out.parquet --format parquet --events events",
+            "--events needs --format acts",
+        ),
         ("export tracks broken out.parquet --format parquet", "row 2: hit 1 is listed again"),
         (
-            "export tracks tracks mine.parquet --format acts --events events",
-            "mine.parquet: is a file, but must be a folder; name another",
+            "export tracks tracks events/event000000021-hits.csv.gz --format acts --events events",
+            "event000000021-hits.csv.gz: is a file, but must be a folder; name another",
         ),
         ("export tracks tracks events --format trackml", "events: is a folder; name a file in it"),
-        ("export tracks tracks mine.parquet --format trackml", "must end with .csv or .csv.gz"),
-        ("export tracks other out --format acts --events events", "tracks of event 23, which"),
+        (
+            "export tracks tracks mine.parquet --format trackml",
+            "must end with .csv or .csv.gz; change it",
+        ),
+        (
+            "export tracks other out --format acts --events events",
+            "tracks of event 23, which events does not",
+        ),
         ("submit tracks events mine.csv", "mine.csv: its name must end with"),
         ("submit tracks events event000000021-tracks.parquet", "a file of this name is read as"),
         ("submit tracks events events", "events: is a folder; name a file in it, such as"),
-        ("submit tracks events mine.parquet --max-edges 1", "not a pipeline; leave out"),
+        (
+            "submit tracks events mine.parquet --max-edges 10",
+            "tracks: is not a pipeline; leave out --max-edges and --spill",
+        ),
         ("submit tracks absent mine.parquet", "absent"),
         ("submit other events mine.parquet", "tracks of event 23, which events does not"),
         ("submit beyond events mine.parquet", "row 1: hit 99 is not in the event"),

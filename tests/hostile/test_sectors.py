@@ -71,7 +71,10 @@ LIES: list[tuple[Callable[[Sector], dict[str, Tensor]], str]] = [
         "node_id is out of order at row",
     ),
     (lambda s: {"send_index": put(s.send_index, 1, s.send_index[0])}, "send_index is out of order"),
-    (lambda s: {"edge_index": s.edge_index.flip(1)}, "edges are out of order: first those"),
+    (
+        lambda s: {"edge_index": s.edge_index.flip(1)},
+        "edges are out of order: first those between owned",
+    ),
     (
         lambda s: {"edge_index": put(s.edge_index, (slice(None), -1), s.n_nodes - 1)},
         r"edge \d+ joins two nodes of other sectors",

@@ -59,8 +59,14 @@ def refused(net: nn.Module) -> str:
         (pyg.InstanceNorm(4), "layer layer (InstanceNorm): averages"),
         (pyg.GraphNorm(4), "layer layer (GraphNorm): averages"),
         (pyg.LayerNorm(4), "layer layer (LayerNorm): averages .* mode='node'"),
-        (pyg.GENConv(4, 4), "(GENConv) with layer.mlp.1 (BatchNorm1d): averages .* norm='layer'"),
-        (pyg.GINConv(nn.Sequential(nn.Dropout(0.1))), "(GINConv) with layer.nn.0 (Dropout): "),
+        (
+            pyg.GENConv(4, 4),
+            "layer layer (GENConv) with layer.mlp.1 (BatchNorm1d): averages .* norm='layer'",
+        ),
+        (
+            pyg.GINConv(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1))),
+            "layer layer (GINConv) with layer.nn.1 (Dropout): drops values at random",
+        ),
         (pyg.GATConv(4, 4, dropout=0.1), "layer layer (GATConv): drops values at random"),
         (pyg.MLP([4, 4, 4], norm=None, dropout=0.1), "layer layer (MLP): drops values"),
         (nn.RReLU(), "layer layer (RReLU): draws random slopes; use torch.nn.LeakyReLU"),
@@ -178,7 +184,10 @@ class Weights(Around):
         (Single(), "net.first.lin_l (Linear) in test_pyg_refusals.py:"),
         (Pair(), "layer last (SAGEConv): is called with a tuple of node tensors"),
         (Weights(), "layer layer (GATConv): returns tuple; let it return one tensor"),
-        (Before(after=lambda x, _: x.mean(0)), "Before: returns [4] for 12 nodes; return their"),
+        (
+            Before(after=lambda x, _: x.mean(0)),
+            "Before: returns [4] for 12 nodes; return their embeddings",
+        ),
         (nn.Linear(F, 4), "Linear: holds no torch_geometric.nn.MessagePassing layer"),
         (Around(after=lambda x, _: x[:, :1]), "Around: fails on a graph of 12 nodes (RuntimeError"),
         (

@@ -28,8 +28,14 @@ def zero(**section: Any) -> dict[str, Any]:
             zero(stage=3, offload_optimizer={"device": "nvme", "nvme_path": "/nvme"}),
             "zero_optimization.offload_optimizer.device is nvme",
         ),
-        (zero(stage=3, zero_hpz_partition_size=8), "with 'zero_optimization.zero_hpz_"),
-        (zero(stage=2, compute_grad_norm=False), "compute_grad_norm' is off, but bigtrk needs"),
+        (
+            zero(stage=3, zero_hpz_partition_size=8),
+            "with 'zero_optimization.zero_hpz_partition_size'",
+        ),
+        (
+            zero(stage=2, compute_grad_norm=False),
+            "'zero_optimization.compute_grad_norm' is off, but bigtrk needs",
+        ),
         ({"tensorboard": {}}, "key 'tensorboard' was removed; use run.loggers"),
         ({"train_batch_size": 8}, "bigtrk sets 'train_batch_size' from its"),
         ({"optimizer": {"type": "Adam"}}, "bigtrk sets 'optimizer' from its 'optimizer'"),

@@ -68,7 +68,11 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     (["bigtrk", "resume", "p"], "'bigtrk pipeline train EVENTS p' continues it", pipeline),
     (["bigtrk", "watch", "p"], "or name the run of a stage, such as p/classifier", pipeline),
     ([*NEAR, "embedding", "--radius", "0"], "--radius 0 joins no hits; give a larger one", None),
-    ([*NEAR, "embedding"], "event000000000: has no feature 'cluster_count', which ", no_cells),
+    (
+        [*NEAR, "embedding"],
+        "event000000000: has no feature 'cluster_count', which the embedding reads",
+        no_cells,
+    ),
     (
         ["bigtrk", "build", "events", "out", "--windows", "nothing.yaml"],
         "nothing.yaml: is neither a detector that windows are shipped for (trackml, odd) nor a",
@@ -83,7 +87,11 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     (["bigtrk", "reconstruct", "x", "events", "events"], "is the folder of the input", None),
     (["bigtrk", "infer", "classifier", "graphs", "classifier/a"], "not lie in classifier,", None),
     (["bigtrk", "filter", "classifier", "graphs", "graphs"], "the graphs to be filtered", None),
-    (["bigtrk/train.py", "data.train=[graphs]", *EMBEDDING], "has edges that are not true;", None),
+    (
+        ["bigtrk/train.py", "data.train=[graphs]", *EMBEDDING],
+        "has edges that are not true; an embedding trains on graphs of",
+        None,
+    ),
     (
         ["bigtrk/train.py", "data.train=[truth]", *EMBEDDING, "sampling.method=shadow"],
         "reads no edges that could be followed or cut; set it to wedges, or to none",

@@ -73,13 +73,19 @@ CASES: dict[str, tuple[Write, str]] = {
         with_settings(node_scales=[*UNITS[:11], 2.0]),
         "copies a hit's columns over its clusters'",
     ),
-    "unknown feature": (with_settings(node_features=["lx"], node_scales=[1.0]), "'lx' is none of"),
+    "unknown feature": (
+        with_settings(node_features=["r", "lx"], node_scales=[1.0, 1.0]),
+        "node_features: 'lx' is none of",
+    ),
     "scale 0": (with_settings(node_scales=[0.0, *UNITS[1:]]), "node_scales.0"),
     "unknown edge feature": (with_settings(edge_features=["dR"]), "edge_features: 'dR' is none"),
     "activation": (with_settings(hidden_activation="SiLU"), "hidden_activation=SiLU"),
     "unequal layers": (with_settings(n_edge_decoder_layers=3), "are 2, 2, 3"),
     "half recurrent": (with_settings(node_net_recurrent=True), "or of neither"),
-    "other width": (with_settings(hidden=60_000), "but its hyper_parameters give [60000, 12]"),
+    "other width": (
+        with_settings(hidden=60_000),
+        "[16, 12], but its hyper_parameters give [60000, 12]",
+    ),
 }
 
 

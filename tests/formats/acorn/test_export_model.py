@@ -98,7 +98,10 @@ def test_a_checkpoint_comes_back(recurrent: bool, prefixed: bool, tmp_path: Path
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "attention": ({"model": {"name": "attention"}}, "acorn has no model like attention"),
-    "four features": ({"data": {"node_features": TWELVE[:4]}}, "eta, but acorn's models read r"),
+    "four features": (
+        {"data": {"node_features": TWELVE[:4]}},
+        "node features r, phi, z, eta, but acorn's models read r, phi, z, eta, cluster_r_1",
+    ),
     "no edge feature": (
         {"data": {"node_features": TWELVE, "edge_features": []}},
         "reads the edge features (none), but acorn's models read some of dr, dphi, dz",

@@ -64,7 +64,11 @@ def test_a_trial_is_a_training_with_its_settings_in_a_folder_of_its_number(
     ("space", "argument", "said"),
     [
         ("{model.hiden: [8, 16]}", "", r"space.model.hiden: .*; did you mean 'model.hid"),
-        ("{model.hidden: {low: 0, high: 16}}", "", "setting 'model.hidden=0': model.hidden: In"),
+        (
+            "{model.hidden: {low: 0, high: 16}}",
+            "",
+            r"space.model.hidden: setting 'model.hidden=0': model.hidden: Input should be greater",
+        ),
         ("{data.validation: [0, 1]}", "", "there is no event to validate on"),
         ("{data.train: [[a], [b]]}", "", r"data.train=.*space varies data.train"),
         ("{data.events: [1, 9]}", "", "space.data.events: .* has only 2 events"),

@@ -55,14 +55,26 @@ def test_choices_are_read_by_the_type_of_their_setting(tmp_path: Path) -> None:
     [
         ("space: {}", "space.yaml: space: Dictionary should have at least 1 item"),
         ("prunning: null\nspace: {a: [1]}", "did you mean 'pruning'"),
-        ("population: {every: 1, lag: 0}\nspace: {a: [1]}", "'population.lag' was removed; leave"),
-        ("space: {a: {low: 0.1, high: 0.01}}", "space.yaml: space.a: low 0.1 is above high 0.01"),
-        ("space: {a: {low: 0, high: 1, log: true}}", "low 0 has no logarithm; raise it above 0"),
+        (
+            "population: {every: 1, lag: 0}\nspace: {a: [1]}",
+            "key 'population.lag' was removed; leave it out: all trials of a round wait",
+        ),
+        (
+            "space: {optimizer.lr: {low: 0.1, high: 0.01}}",
+            r"space.yaml: space.optimizer.lr: low 0.1 is above high 0.01; swap them",
+        ),
+        (
+            "space: {optimizer.lr: {low: 0, high: 1, log: true}}",
+            "low 0 has no logarithm; raise it above 0",
+        ),
         ("space: {a: {low: 1, high: 2, log: true, step: 1}}", "cannot be combined"),
         ("space: {a: {low: 1, high: 4, step: 0.5}}", "step 0.5 must be a whole number"),
         ("space: {a: {low: .nan, high: 2}}", "space.a: low.int: Input should be a finite number"),
         ("space: {training: [{seed: 1}]}", "search sets training.best.metric"),
-        ("space: {model: [{layers: 1}], model.hidden: [8]}", "model and model.hidden overlap"),
+        (
+            "space: {model: [{layers: 1}], model.hidden: [8, 16]}",
+            "space.yaml: space: model and model.hidden overlap; leave one out",
+        ),
         ("space: {a: 3}", r"space.a: write bounds, such as {low: 1, high: 8}, or"),
         ("space: {a: [1, 1]}", "space.a: a value is listed twice; remove one"),
         ("space: {a: [[2020-01-01]]}", "space.a: no setting takes this value"),
