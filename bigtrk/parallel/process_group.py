@@ -248,7 +248,7 @@ class _Meeting:
         return (
             f"{named(ranks)} of {self._world} {'are' if len(ranks) > 1 else 'is'} missing at "
             f"{self._place}, where no rank has come for {self._seconds:.0f} s{why}; start all "
-            f"ranks with this MASTER_ADDR and MASTER_PORT, or raise run.silent_seconds where some "
+            f"ranks with this MASTER_ADDR and MASTER_PORT, or raise run.silent_seconds if some "
             f"take longer to start"
         )
 
