@@ -19,7 +19,7 @@ def hot_path(found: Any) -> Table:
         if row["size"] == "300 K" and not row["infer"]
     }
     sides = dict.fromkeys(side for side, _ in at)
-    columns = ("", "step", "memory", "step, freed memory kept", "memory, likewise")
+    columns = ("", "step", "memory", "step, freed memory kept", "memory, freed memory kept")
     rows = [[_side(s), *at[s, False], *at.get((s, True), ["", ""])] for s in sides]
     return Table(columns, rows)
 
@@ -152,7 +152,7 @@ def any_size(found: Any) -> Table:
         step = [f"{n_edges:,}", f"{seconds:.0f} s", per_edge]
         rows.append([where, *step, _gib(took["bytes"]), *group])
     columns = (
-        "edges between layers", "edges", "step", "per edge", "memory of the process",
+        "states of edges", "edges", "step", "per edge", "memory of the process",
         "of its control group", "disk",
     )  # fmt: skip
     return Table(columns, rows)
