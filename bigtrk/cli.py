@@ -37,7 +37,7 @@ _GONE = {
     "plan --events": "use --nodes and --edges, such as 330700 and 6900000 of CTD's events",
     "plan --seed": "leave it out: plan draws no events any more",
     "plan --calibrate": "use bigtrk plan --choose --try, which measures steps, or --measured RUN",
-    "plan --check": "use bigtrk plan --measured RUN, which starts from the measured step of a run",
+    "plan --check": "use bigtrk plan --measured RUN, which predicts seconds from a run's steps",
     "plan --allow-bf16": "set model.precision=bf16",
     "build --module-map-windows": "leave it out: a module map's windows hold all that it has seen",
     "filter --cut": "use --score-cut",

@@ -142,7 +142,7 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
         return node
     if Path in types and NoneType in types and node.tag == _BOOL:
         remedy = f"write ./{node.value}, or null for no folder"
-        raise InputError(f"{node.value}{at}: names no folder; {remedy}")
+        raise InputError(f"{node.value}{at}: is not a folder name; {remedy}")
     value = str(given_path(node.value)) if Path in types else node.value
     return yaml.ScalarNode(_TEXT, value, *marks)
 

@@ -210,8 +210,8 @@ def _particle_ids(table: Columns, where: str) -> NDArray[np.generic]:
         return table["particle_id"]
     if not set(BARCODE_COLUMNS) <= table.keys():
         raise InputError(
-            f"{where}: has neither particle_id nor {', '.join(BARCODE_COLUMNS)}; write it again "
-            f"with ACTS"
+            f"{where}: has neither the column particle_id nor the columns "
+            f"{', '.join(BARCODE_COLUMNS)}; write it again with ACTS"
         )
     ids = np.zeros(len(table[BARCODE_COLUMNS[0]]), np.int64)
     for column, bits in zip(BARCODE_COLUMNS, BARCODE.values(), strict=True):

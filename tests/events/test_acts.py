@@ -81,7 +81,7 @@ TABLES = {
     "other cells": ("cells", "\n", "\n1,9999,0,0,0,0\n", "row 2: measurement_id 9999 is not in"),
     "repeated": ("measurements", "\n1,", "\n0,", "measurement_id 0 appears a second"),
     "large number": ("hits", "\n176,0,4,", "\n4096,0,4,", "particle_id_pv is 4096"),
-    "no columns": ("hits", "particle_id_pv", "other", "has neither particle_id nor"),
+    "no columns": ("hits", "particle_id_pv", "other", "has neither the column particle_id nor"),
 }
 
 
