@@ -80,14 +80,14 @@ def load_code(name: str, key: str) -> Any:
             loaded = importlib.import_module(module)
     except Exception as error:
         is_missing = isinstance(error, ModuleNotFoundError)
-        where = f"start in the folder that holds it (here {folder}) or install it"
+        where = f"start in the folder that holds it (you are in {folder}) or install it"
         raise InputError(
             f"{key}={one_line(name)}: importing {module} fails ({type(error).__name__}: "
             f"{one_line(str(error))}); {where if is_missing else 'correct it'}"
         ) from error
     if not hasattr(loaded, attribute):
         file = getattr(loaded, "__file__", None) or "a package without code"
-        raise InputError(f"{key}={name}: {module} ({file}) has no {attribute}; correct the name")
+        raise InputError(f"{key}={name}: {module} ({file}) has no {attribute!r}; correct the name")
     return getattr(loaded, attribute)
 
 

@@ -106,7 +106,7 @@ def check_width(event: str, graph: Adjacency) -> None:
     """Raises InputError if counts or weights exceed METIS's integers: it crashes or cuts badly."""
     most = int(np.iinfo(pymetis.zero_copy_dtype()).max)
     counts = {
-        "edges counted from either end": len(graph.neighbours),
+        "edges (each counted twice)": len(graph.neighbours),
         "units of weight (16 for each end of an edge, 1 for each node)": graph.node_weight.sum(),
     }
     for what, count in counts.items():

@@ -62,14 +62,14 @@ def test_packages_of_bigtrk_do_not_hide_modules_of_their_names(folder: Path) -> 
     (folder / "models.py").write_text("Net = None\n")
     done = run_python([CHECKOUT / "bigtrk" / "train.py", "model.name=models:Absent"], folder)
     assert done.returncode == 2, done.stderr
-    assert f"models ({folder / 'models.py'}) has no Absent" in " ".join(done.stderr.split())
+    assert f"models ({folder / 'models.py'}) has no 'Absent'" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(
     ("allowed", "name", "words"),
     [
         ([], "users_own:Net", "model.name=users_own:Net: users_own is not installed.*--code"),
-        (["users_own"], "users_own:Other", r"users_own \(.*users_own.py\) has no Other"),
+        (["users_own"], "users_own:Other", r"users_own \(.*users_own.py\) has no 'Other'"),
         (["users_none"], "users_none:Net", "ModuleNotFoundError.*start in the folder"),
         (["users_broken"], "users_broken:Net", "ZeroDivisionError: division by zero.*correct it"),
         (["users_leaving"], "users_leaving:Net", r"calls sys.exit\(0\), which would.*correct it"),

@@ -312,7 +312,7 @@ def _rows_of(sector: Sector) -> tuple[Rows, Rows]:
 
 def load_functions(chosen: Sequence[str], key: str) -> dict[str, Function]:
     """Imports the functions that `chosen` features name, by name. key: setting, for messages."""
-    kind = "a function that takes columns and gives one"
+    kind = "a function that takes columns and returns one"
     return {name: load_function(name, key, kind) for name in chosen if names_code(name)}
 
 

@@ -150,7 +150,7 @@ def event_number(name: str) -> int:
     if match is None:
         raise InputError(
             f"{name}: must be named 'event' and a number of at most 18 digits, such as "
-            "event000001000; rename its files and, for a graph, make it again"
+            "event000001000; rename its files, and build its graph again if there is one"
         )
     return int(match[1])
 
@@ -248,7 +248,7 @@ def _open_files(path: Path, found: list[Path]) -> TrackSource:
             if other != file:
                 raise InputError(
                     f"{file}: has tracks of the same event as {other}; name one of the two, or put "
-                    "each kind of tracks into a folder of its own"
+                    "them in different folders"
                 )
     if not files:
         raise InputError(

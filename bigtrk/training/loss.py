@@ -16,7 +16,7 @@ from bigtrk.training.settings import NegativeSettings, TrainingSettings
 from bigtrk.user_code import load_function, names_code, users_errors
 
 KEY = "training.loss"
-_KIND = "a function that takes edges and gives the loss of each"
+_KIND = "a function that takes edges and returns the loss of each"
 _TERMS = 1024  # terms of a sum that torch computes in one thread
 
 
@@ -166,8 +166,8 @@ def check_loss(name: str, device: torch.device) -> None:
             logit, pt = float(edges.logits.detach()[bad[0]]), float(edges.pt[bad[0]])
             raise InputError(
                 f"{KEY}={name}: gives {what} of {float(values[bad[0]])} to an edge with logit "
-                f"{logit:.3g} and pt {pt:.3g} GeV; give each edge a finite one, also where pt is "
-                f"NaN (unknown) or the weight is 0"
+                f"{logit:.3g} and pt {pt:.3g} GeV; give each edge a finite value, also where pt "
+                f"is NaN (unknown) or the weight is 0"
             )
     # Two halves, one edge and no edges must get the same losses as among all edges.
     order = torch.randperm(_EDGES, generator=torch.Generator().manual_seed(1)).to(device)

@@ -211,7 +211,7 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
         raise InputError(
             f"model.init_from={configuration.model.init_from}: the list of the events that trained "
             f"its weights cannot be read ({error}), but evaluations leave these events out; "
-            "restore it, and keep it until this run has ended"
+            f"restore {configuration.model.init_from}, and keep it until this run has ended"
         ) from None
     return described.trained_on if described else ()
 

@@ -96,7 +96,7 @@ def test_too_little_memory_is_one_line_on_all_ranks(graphs: Path, tmp_path: Path
     configuration = settings(graphs, tmp_path, training={"memory_gib": 0.1})
     one, other = run_ranks(WORLD, chosen, configuration)
     assert one == other
-    assert "training.auto: no settings that may be chosen fit all events" in one
+    assert "training.auto: no choice of settings fits all events" in one
     assert "\n" not in one
     enough = float(one.split("the least that would do is ")[1].split()[0])
     roomy = settings(graphs, tmp_path, training={"memory_gib": enough})

@@ -88,7 +88,7 @@ def test_a_class_without_options_of_its_own_gets_them_as_they_are() -> None:
         (f"{HERE}:Loose", {}, "missing a required argument: 'width'"),
         (f"{HERE}:NoModule", {}, "is not a subclass of torch.nn.Module"),
         (f"{HERE}:Failing", {}, r"called with 3 node features, 2 edge .*RuntimeError: mat1"),
-        (f"{HERE}:None_", {}, "has no None_"),
+        (f"{HERE}:None_", {}, "has no 'None_'; correct the name"),
         ("nowhere.at.all:Net", {}, "if you trust this module, add --code nowhere.at.all"),
     ],
 )

@@ -105,7 +105,7 @@ def test_more_than_metis_counts_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(pymetis, "zero_copy_dtype", lambda: np.dtype(np.int32))
     check_width("event1", of_size(edges=2, weight=2**31 - 1))
     for graph, what in (
-        (of_size(edges=2**31, weight=2), "edges counted from either end"),
+        (of_size(edges=2**31, weight=2), "edges .each counted twice., but the installed"),
         (of_size(edges=2, weight=2**31), "units of weight"),
     ):
         said = rf"event1: has 2,147,483,648 {what}.* 2,147,483,647;.*--method wedges.*64-bit"

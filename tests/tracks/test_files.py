@@ -110,7 +110,7 @@ def test_a_parquet_file_may_name_its_event(tmp_path: Path) -> None:
 def test_two_files_of_one_event_are_told_apart_by_nobody(tmp_path: Path) -> None:
     write_tracks(tmp_path, "event21", *columns({1: 0}))
     write_tracks(tmp_path, FIRST, *columns({1: 0}))
-    with pytest.raises(InputError, match=r"of the same event as .* put each kind of tracks"):
+    with pytest.raises(InputError, match=r"of the same event as .* put them in different folders"):
         open_tracks(tmp_path)
 
 

@@ -139,7 +139,7 @@ def test_files_are_chosen_where_memory_alone_does_not_do(tmp_path: Path) -> None
     found = choose(task(least / GIB, world=1, **spilling))[-1]
     assert ("training.spill", "null") in found.candidate.values
     too_little = (least - 1e6) / GIB
-    with pytest.raises(InputError, match=r"fit all events .* set training\.spill=FOLDER"):
+    with pytest.raises(InputError, match=r"fits all events .* set training\.spill=FOLDER"):
         choose(task(too_little, world=1))
     spilled = choose(task(too_little, world=1, **spilling))[-1]
     assert values(spilled) == {"model.recompute": "chunk", "engine.name": "ddp"}
@@ -150,7 +150,7 @@ def test_files_are_no_candidate_on_a_gpu(tmp_path: Path) -> None:
     asked = task(1e-4, world=1, training={"spill": str(tmp_path)})
     on_card = replace(asked, machine=A100, cuttable=False)
     assert all(("training.spill", "null") in one.candidate.values for one in options(on_card))
-    with pytest.raises(InputError, match=r"fit all events .* set model\.recompute=offload, give"):
+    with pytest.raises(InputError, match=r"fits all events .* set model\.recompute=offload, give"):
         choose(on_card)
 
 

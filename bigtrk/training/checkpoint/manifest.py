@@ -140,7 +140,7 @@ def read_header(path: Path) -> dict[str, Stored]:
                 for name, found in slices.items()
             }
     except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path}: is not a whole file of tensors ({reason(error)})") from None
+        raise InputError(f"{path}: is damaged ({reason(error)}); restore it") from None
 
 
 def shard_name(rank: int) -> str:

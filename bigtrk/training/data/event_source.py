@@ -126,7 +126,7 @@ def open_events(folders: Sequence[Path]) -> list[EventSource]:
         if known.identity != source.identity:
             raise InputError(
                 f"{source.name}: {known.folder.path} and {source.folder.path} hold different "
-                f"graphs of this event; {_remedy(known, source)}, or leave one folder out"
+                f"graphs of this name; {_remedy(known, source)}, or leave one folder out"
             )
         if known.parts < source.parts:
             sources[source.name] = source
@@ -140,9 +140,9 @@ def open_events(folders: Sequence[Path]) -> list[EventSource]:
 def _remedy(one: EventSource, other: EventSource) -> str:
     """Advises what to do about two different graphs of one name."""
     if one.origin == other.origin:
-        return "cut it again with 'python -m partition'"
+        return "cut the event again with 'python -m partition'"
     return (
-        f"they are of two events of this name, so build those of {other.folder.path} again under "
+        f"two events have this name, so build the graphs of {other.folder.path} again under "
         f"other names, as 'bigtrk build EVENTS OUT --prefix b-' does"
     )
 

@@ -77,14 +77,14 @@ def test_a_loss_of_ones_own_by_hand() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("missing", "has no missing"),
+        ("missing", "has no 'missing'; correct the name"),
         ("NOT_CALLABLE", "is not callable .float.; name a function"),
         ("leaving", r"fails \(RuntimeError: it calls sys.exit\(0\), .*\); correct it"),
         ("failing", r"fails \(RuntimeError: no loss of 400\); correct it"),
         ("mean_loss", r"returns shape \[\] for 400 edges; return one loss per"),
         ("rounded", r"returns torch.float16; return torch.float64, as"),
         ("constant", "has no gradient for edges.logits"),
-        ("of_pt", r"gives a loss of nan .* pt nan GeV; give each edge a finite one, .* pt is NaN"),
+        ("of_pt", "gives a loss of nan .* pt nan GeV; give each edge a finite value, .* pt is NaN"),
         ("of_masked", "gives a loss of inf .*or the weight is 0"),
         ("rooted", "gives a gradient of nan"),
         ("ranking", "the loss of an edge depends on other edges, so it would change when a"),
