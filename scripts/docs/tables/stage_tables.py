@@ -47,7 +47,7 @@ def targets(found: Any) -> Table:
         ["simulated, two-way", "94 %", "96.5 %", of("simulated", "two_way")],
         ["event 1000, two-way", "95.5 %", "97.5 %", of("event1000", "two_way")],
         ["edges after the filter, at 98.8 % of the target edges", "0.36 M", "0.2 M", edges],
-        ["merge tree over components, equal fakes (points)", "+4 %", "+8 %", of("builder_gain")],
+        ["efficiency, merge tree - components, at equal fakes", "+4 %", "+8 %", of("builder_gain")],
         [
             "seconds of a simulated event, hits to tracks",
             "10",
