@@ -281,7 +281,7 @@ def _particles(sample: "Sample", event: int) -> _Row:
     if event not in (places := find_rows(sample.particles, PARTICLES)):
         raise InputError(
             f"{sample.path}: the hits of event {event} have particles, but no file of particles "
-            "has this event; fetch that file, and name the folder that holds both files"
+            "has this event; fetch its file of particles, and name the folder that holds both files"
         )
     row = _read_row(places[event], event, PARTICLES)
     ids = row.columns["particle_id"]

@@ -74,7 +74,7 @@ def parse_table(content: bytes, spec: TableSpec, where: str, may_be_empty: bool 
     header_end = content.find(b"\n")
     is_empty = header_end in (-1, len(content) - 1)
     if is_empty and not (may_be_empty and content.strip()):
-        raise InputError(f"{where}: the table is empty; export it again or remove the event")
+        raise InputError(f"{where}: the table is empty; export it again")
     names = _canonical_names(content.rstrip() if is_empty else content[:header_end], spec, where)
     types = _column_types(names, spec, where)
     try:
@@ -276,11 +276,11 @@ def _events_of(source: Source) -> list[str]:
     inner = (path for path in sorted(source.path.glob("*/")) if find_trackml(path))
     if nearest := next(inner, None):
         raise InputError(f"{source.path}: holds no events, but {nearest} does; name {nearest}")
-    unpack = "unpack Parquet, " if source.path.is_file() else ""
+    unpack = "unpack an archive of Parquet files, " if source.path.is_file() else ""
     raise InputError(
         f"{source.path}: holds no events (files such as event000001000-hits.csv.gz or, in a "
         f"folder, ColliderML's tracker_hits/*.parquet); {unpack}name the folder or zip archive "
-        "that holds some, or make some with 'bigtrk simulate'"
+        "that holds events, or make some with 'bigtrk simulate'"
     )
 
 
@@ -324,8 +324,8 @@ def _check_whole(listed: NDArray[np.generic], where: str, known: NDArray[np.gene
     missing = np.setdiff1d(known, listed)
     if len(missing):
         raise InputError(
-            f"{where}: {len(missing):,} of {number_of(len(known), 'hit')} have no row, hit "
-            f"{missing[0]} first; add rows (noise: particle_id {NOISE}), or fetch the file again"
+            f"{where}: {len(missing):,} of {number_of(len(known), 'hit')} have no row (the first: "
+            f"hit {missing[0]}); add rows (noise: particle_id {NOISE}), or fetch the file again"
         )
 
 

@@ -222,8 +222,8 @@ class EventGraph:
         if isinstance(data, Batch) or not isinstance(data, Data):
             where = name or getattr(data, "name", "data")
             raise InputError(
-                f"{where}: is a {type(data).__name__}, not the Data of one graph; give those of "
-                f"batch.to_data_list() one by one, or hetero_data.to_homogeneous()"
+                f"{where}: is a {type(data).__name__}, not the Data of one graph; convert a batch "
+                f"by to_data_list(), and a HeteroData by to_homogeneous()"
             )
         return from_data(data.to_dict(), name, node_feature_names, edge_feature_names)
 

@@ -57,14 +57,14 @@ def test_an_empty_table_a_cut_one_and_text_that_is_not_utf8(tiny: Path) -> None:
     path = tiny / f"{NAME}-truth.csv"
     whole = path.read_text()
     path.write_text("".join(whole.splitlines(keepends=True)[:2]))
-    refused(tiny, f"{path}: 2 of 3 hits have no row, hit 2 first; add rows (noise: particle_id")
+    refused(tiny, f"{path}: 2 of 3 hits have no row (the first: hit 2); add rows (noise: particle_")
     path.write_text(whole)
     path = tiny / f"{NAME}-hits.csv"
     path.write_bytes(path.read_bytes().replace(b"70.5", b"\xff\xfe"))
     refused(tiny, f"{path}, row 3: x is ", "correct the value")
     for content in ("", "hit_id,x,y,z,volume_id,layer_id,module_id\n"):
         path.write_text(content)
-        refused(tiny, f"{path}: the table is empty", "remove the event")
+        refused(tiny, f"{path}: the table is empty; export it again")
 
 
 def test_a_damaged_gzip_file(tiny: Path) -> None:

@@ -146,7 +146,7 @@ def test_bad_attributes_are_named(attributes: dict[str, Any], complaint: str) ->
 
 
 def test_what_is_not_one_graph() -> None:
-    with pytest.raises(InputError, match=r"mine: is a DataBatch.*to_data_list"):
+    with pytest.raises(InputError, match=r"mine: is a DataBatch.*convert a batch by to_data_list"):
         EventGraph.from_pyg(Batch.from_data_list([bare(), bare()]), "mine")
     with pytest.raises(InputError, match="mine: is a HeteroData"):
         EventGraph.from_pyg(HeteroData(), "mine")

@@ -75,7 +75,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ),
     (
         ["bigtrk", "build", "events", "out", "--windows", "nothing.yaml"],
-        "nothing.yaml: is neither a detector that windows are shipped for (trackml, odd) nor a",
+        "nothing.yaml: is neither a detector with shipped windows (trackml, odd) nor a file; name",
         None,
     ),
     ([*NEAR, "embedding"], "found no radius for --efficiency 0.99; give --radius", only_radius),

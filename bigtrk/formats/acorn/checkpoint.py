@@ -98,10 +98,7 @@ class HyperParameters(BaseModel):
             if (found := getattr(self, key)) != value:
                 yield f"{key}={found}: the Interaction GNN is that of {key}={value} alone"
         if self.aggr != "sum":
-            yield (
-                f"aggr={self.aggr}: acorn takes the mean of messages for every aggr but sum, and "
-                f"the Interaction GNN sums them"
-            )
+            yield f"aggr={self.aggr}: acorn then averages messages, but bigtrk's model sums them"
         layers = (self.n_node_net_layers, self.n_edge_net_layers, self.n_edge_decoder_layers)
         if len(set(layers)) > 1:
             yield (
@@ -111,8 +108,8 @@ class HyperParameters(BaseModel):
         if self.node_net_recurrent != self.edge_net_recurrent:
             yield (
                 f"node_net_recurrent={self.node_net_recurrent} and "
-                f"edge_net_recurrent={self.edge_net_recurrent}: the Interaction GNN shares the "
-                f"weights of both networks, or of neither"
+                f"edge_net_recurrent={self.edge_net_recurrent}: the layers of "
+                f"bigtrk's model share the weights of both networks, or of neither"
             )
         known = {"node_features": ACORN_NODE_FEATURES, "edge_features": EDGE_FEATURES}
         for key, features in known.items():
@@ -221,7 +218,7 @@ def read_checkpoint(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             raise InputError(f"{what} is not a tensor of weights; {_REMEDY}")
         if not tensor.isfinite().all():
-            raise InputError(f"{what} is not finite; name a checkpoint of before the loss diverged")
+            raise InputError(f"{what} is not finite; name an earlier checkpoint of the training")
     return settings, weights
 
 

@@ -33,7 +33,7 @@ from bigtrk.formats.acorn.columns import (
 )
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 from bigtrk.graphs.features import Ints
-from bigtrk.graphs.storage.event_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import MANIFEST, GraphFolder
 from bigtrk.tracks.files import event_number
 
 
@@ -175,7 +175,7 @@ def acorn_data(
         if scores.shape != (graph.n_edges,) or not bool(scores.isfinite().all()):
             raise InputError(
                 f"{graph.name}: the model's scores (shape {list(scores.shape)}) are not one finite "
-                f"number for each of {graph.n_edges} edges; try the model by 'bigtrk check-model'"
+                f"number for each of {graph.n_edges} edges; try the model with 'bigtrk check-model'"
             )
         columns |= {SCORES: scores.float(), "time_taken": taken, "event_id": [event_id]}
     columns |= {OLDER[name]: column for name, column in columns.items() if name in OLDER}
@@ -196,5 +196,5 @@ def _place(folder: GraphFolder, event: str) -> Path:
     """Returns the sub-folder of acorn's data that an event was imported from."""
     place = PurePosixPath(str(folder.record(event).get(FOLDER, "")))
     if place.is_absolute() or ".." in place.parts or not str(place).isprintable():
-        raise InputError(f"{folder.path}: acorn's folder of {event} is damaged; import it again")
+        raise InputError(f"{folder.path / MANIFEST}: {event} has a bad {FOLDER}; import it again")
     return Path(place)

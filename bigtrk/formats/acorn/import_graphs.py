@@ -282,7 +282,7 @@ def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[Ev
     hits = _hit_features(columns)
     n_hits = len(hits["r"])
     columns.needed(
-        "edge_index", "name the folder of a later stage of acorn, whose graphs have some"
+        "edge_index", "name the folder of a later stage of acorn, whose graphs have edges"
     )
     edges, distance = _pairs(columns, "edge_index", n_hits), hits["r"] ** 2 + hits["z"] ** 2
     turned = distance[edges[0]] > distance[edges[1]]

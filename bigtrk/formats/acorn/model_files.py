@@ -30,7 +30,7 @@ from bigtrk.training.model_files import StoredModel, describe, load_model
 from bigtrk.training.run_folder import create_run, record_end, save_model
 from bigtrk.training.settings import Configuration, DataSettings
 
-_ONLY = "only acorn's InteractionGNN2 can be imported"
+_ONLY = "bigtrk imports only models of acorn's InteractionGNN2 that its Interaction GNN matches"
 
 
 def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> None:
@@ -42,7 +42,10 @@ def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> No
     names, own = acorn_names(model.config), model.state_dict()
     for name in state:
         if name not in names:
-            raise InputError(f"its hyper_parameters give a model without {one_line(name)}")
+            raise InputError(
+                f"its state_dict has {one_line(name)}, but its hyper_parameters give a model "
+                f"without it"
+            )
     read = {name: ours for name, ours in names.items() if ours is not None}
     for name, ours in read.items():
         if name not in state:

@@ -94,8 +94,8 @@ def find_windows(given: str | Path | None, event: Event) -> Windows:
     path = given_path(name)
     if name not in SHIPPED and not path.exists():
         raise InputError(
-            f"{path}: is neither a detector that windows are shipped for ({', '.join(SHIPPED)}) "
-            "nor a file; name one of them, or the windows.yaml of a folder of graphs"
+            f"{path}: is neither a detector with shipped windows ({', '.join(SHIPPED)}) nor a "
+            "file; name one of these detectors, or the windows.yaml of a folder of graphs"
         )
     windows = builtin_windows(name) if name in SHIPPED else read_windows(path)
     unknown = sorted(set(volumes.tolist()) - windows.volumes)

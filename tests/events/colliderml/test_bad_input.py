@@ -105,7 +105,7 @@ def test_an_event_without_particles(tmp_path: Path) -> None:
     hits, particles = rows()
     write_sample(tmp_path, hits, particles[:1])
     message = f"{tmp_path}: the hits of event 90001 have particles, but no file of particles has"
-    refused(lambda: read_event(tmp_path, NAME), message, "the folder that holds both")
+    refused(lambda: read_event(tmp_path, NAME), message, "fetch its file of particles, and name")
     (tmp_path / "particles" / FILE).unlink()
     refused(lambda: read_event(tmp_path, NAME), message)
     assert read_event(tmp_path, NAME, with_truth=False).truth is None
@@ -151,7 +151,7 @@ def test_more_values_than_a_file_of_its_size_holds(
 def test_no_rows_and_no_such_event(tmp_path: Path) -> None:
     write_sample(tmp_path, *rows())
     archive = Path(shutil.make_archive(str(tmp_path / "all"), "zip", tmp_path / "tracker_hits"))
-    refused(lambda: find_events(archive), f"{archive}: holds no events", "unpack Parquet")
+    refused(lambda: find_events(archive), f"{archive}: holds no events", "unpack an archive of ")
     message = (
         f"{tmp_path}: its files of tracker_hits have no event event7; name one of {NAME[:-1]}0"
     )

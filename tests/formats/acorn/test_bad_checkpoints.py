@@ -54,19 +54,19 @@ CASES: dict[str, tuple[Write, str]] = {
     "no hidden": (without("hidden"), "hyper_parameters: key 'hidden' is missing"),
     "no weight": (
         other_weights(lambda state: state.pop("edge_network.1.3.bias")),
-        "its state_dict lacks edge_network.1.3.bias; only acorn's InteractionGNN2",
+        "its state_dict lacks edge_network.1.3.bias; bigtrk imports only models of acorn's",
     ),
     "another weight": (
         other_weights(lambda state: state.update({"embedding.0.weight": torch.ones(1)})),
-        "its hyper_parameters give a model without embedding.0.weight",
+        "its state_dict has embedding.0.weight, but its hyper_parameters give a model without it",
     ),
     "number for a weight": (
         other_weights(lambda state: state.update({"edge_decoder.0.bias": 1.0})),
         "edge_decoder.0.bias in its state_dict is not a tensor of weights",
     ),
-    "not finite": (other_weights(not_finite), "0.weight in its state_dict is not finite; name"),
+    "not finite": (other_weights(not_finite), "is not finite; name an earlier checkpoint of the"),
     "batchnorm": (with_settings(batchnorm=True), EDGE_NORM),
-    "aggr: add": (with_settings(aggr="add"), "takes the mean of messages for every aggr but sum"),
+    "aggr: add": (with_settings(aggr="add"), "averages messages, but bigtrk's model sums them"),
     "11 scales": (with_settings(node_scales=UNITS[:11]), "node_scales: 11 of 12"),
     "other order": (with_settings(node_features=TWELVE[::-1]), "in this order"),
     "clusters scaled otherwise": (
