@@ -187,5 +187,5 @@ def gpu_steps(found: Any) -> Table:
         for part in (*found.get("compiled_small", {}).values(), *large)
         for row in part["rows"]
     ]
-    columns = ("edges", "side", "hidden", "step", "memory", "MFU", "bandwidth")
+    columns = ("edges", "software", "hidden", "step", "memory", "MFU", "bandwidth")
     return Table(columns, rows, texts=2)
