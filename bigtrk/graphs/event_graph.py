@@ -56,15 +56,16 @@ PARTICLES: Layout = {
     "vertex": (torch.float32, "P3"),
     "nhits": (torch.int64, "P"),
 }
-_REMEDY = "correct it, or make it again"
+_REMEDY = "correct or remake the data"
 
 
 def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where: str) -> None:
     """Raises InputError if tensors differ from `layout`; LABELS may be absent. sizes: by name."""
     labels = LABELS.keys() if layout is not PARTICLES else set()
     wrong = (layout.keys() - labels - content.keys()) | (content.keys() - layout.keys())
-    if wrong:
-        raise InputError(f"{where}: array {min(wrong)!r} is missing or unknown; {_REMEDY}")
+    for name in sorted(wrong)[:1]:
+        told = "unknown" if name in content else "missing"
+        raise InputError(f"{where}: array {name!r} is {told}; {_REMEDY}")
     sizes = dict(sizes)
     for name, tensor in content.items():
         dtype, dims = layout[name]
@@ -96,7 +97,7 @@ def check_rows(index: Tensor, rows: int, where: str) -> None:
     lowest, highest = (int(value) for value in torch.aminmax(index))
     if lowest < 0 or highest >= rows:
         raise InputError(
-            f"{where} has values {lowest} to {highest}, but there are only {rows} rows; {_REMEDY}"
+            f"{where} has values {lowest} to {highest}, but the {rows} rows count from 0; {_REMEDY}"
         )
 
 

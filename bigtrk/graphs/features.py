@@ -394,7 +394,7 @@ def _check_by_row(name: str, function: Function, rows: Rows) -> None:
         made = _column(name, function, rows.take(some))
         if not torch.allclose(made, whole[some], rtol=0, atol=_SAME * largest):
             raise InputError(
-                f"{rows.what}s: feature {name} of a row depends on other rows, so it would change "
-                "when a graph is cut; compute each row from its own columns (sums, means and ranks "
-                "over rows can be stored in the graph)"
+                f"{rows.what}s: feature {name} depends on other rows, so it would change when a "
+                "graph is cut; compute each row from its own columns (store sums, means and ranks "
+                "over rows in the graph)"
             )

@@ -85,7 +85,7 @@ def _check_tensors(content: Mapping[str, Any], where: str) -> None:
         value = content[name]
         # A subclass, such as EdgeIndex, has ways of its own to compute.
         if type(value) is not Tensor or value.layout is not torch.strided or value.is_nested:
-            raise InputError(f"{where}: {name} is {_kind(value)}; make it a plain dense tensor")
+            raise InputError(f"{where}: {name} must be a plain dense tensor (got {_kind(value)})")
         if value.requires_grad or value.device.type != "cpu":
             raise InputError(
                 f"{where}: {name} has gradients or is on a GPU; give {name}.detach().cpu()"
@@ -128,8 +128,7 @@ def _columns(
     for row, column in (~single.isfinite()).nonzero()[:1].tolist():
         raise InputError(
             f"{where}: {key}[{row}, {column}] (column {names[column]}) is "
-            f"{float(features[row, column])}; "
-            f"make it finite"
+            f"{float(features[row, column])}; make it finite"
         )
     return single, tuple(names)
 

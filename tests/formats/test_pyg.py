@@ -98,7 +98,7 @@ def test_values_of_numpy_are_left_out(
     assert graph.n_edges == 4
     assert "a.pt: left out event_id, beam, tags, which" in capsys.readouterr().err
     with pytest.raises(
-        InputError, match=r"c\.pt: x is ForeignObject; make it a plain dense tensor"
+        InputError, match=r"c\.pt: x must be a plain dense tensor \(got ForeignObject\)"
     ):
         read_pyg(save(tmp_path / "c.pt", bare(x=np.ones((3, 2)))))
 
@@ -112,7 +112,7 @@ def test_values_of_numpy_are_left_out(
         ({"x": torch.ones(2)}, "holds no Data"),
         (bare(y=torch.zeros(1).expand(2**40)), "is damaged or .*a tensor is larger than its"),
         (Data(x=torch.ones(3, 2)), "has no edge_index"),
-        (bare(edge_index=torch.eye(3).to_sparse()), "edge_index is ForeignObject; make it a plain"),
+        (bare(edge_index=torch.eye(3).to_sparse()), "edge_index must be a plain dense tensor"),
         (bare(y=torch.zeros(3)), "y labels the 3 nodes"),
     ],
 )

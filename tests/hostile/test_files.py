@@ -135,8 +135,8 @@ LIES = [
     ("edge_index", outside(EDGES, a_graph().n_nodes), "edge_index has values"),
     ("edge_index", EDGES.float(), "edge_index is torch.float32"),
     ("edge_index", EDGES[:, :-1], "edge_index has shape"),
-    ("other", torch.zeros(1), "'other' is missing or unknown"),
-    ("node_features", None, "'node_features' is missing or unknown"),
+    ("other", torch.zeros(1), "'other' is unknown; correct or remake the data"),
+    ("node_features", None, "'node_features' is missing; correct or remake the data"),
 ]
 
 

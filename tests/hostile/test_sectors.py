@@ -73,16 +73,16 @@ LIES: list[tuple[Callable[[Sector], dict[str, Tensor]], str]] = [
     (lambda s: {"send_index": put(s.send_index, 1, s.send_index[0])}, "send_index is out of order"),
     (
         lambda s: {"edge_index": s.edge_index.flip(1)},
-        "edges are out of order: first those between owned",
+        "edges must be in this order: those between owned nodes, then cut edges, each",
     ),
     (
         lambda s: {"edge_index": put(s.edge_index, (slice(None), -1), s.n_nodes - 1)},
         r"edge \d+ joins two nodes of other sectors",
     ),
-    (hostile.other_edge_id, "of its ids differs from the stored one"),
+    (hostile.other_edge_id, "the checksum 'edge_ids' differs from the stored one, so this sector"),
     (  # a node that has no edge
         lambda s: {"node_id": put(s.node_id, s.n_owned - 1, GRAPH.n_nodes - 1)},
-        "of its ids differs from the stored one",
+        "the checksum 'node_ids' differs from the stored one, so this sector does not fit",
     ),
 ]
 
@@ -107,7 +107,7 @@ def test_the_only_sector_is_in_order_too(tmp_path: Path) -> None:
     """ShaDow relies on it, and ended in an AssertionError."""
     [whole] = good(1)
     store(tmp_path, changed([whole], 0, edge_index=whole.edge_index.flip(1)))
-    with pytest.raises(InputError, match="edges are out of order: first those between owned"):
+    with pytest.raises(InputError, match="edges must be in this order: those between owned"):
         read_all(tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_a_particle_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
     twice = replace(particles, particle_id=ids)
     path = store(tmp_path, [replace(sector, particles=twice) for sector in good()])
     assert str(refusal(lambda: read_all(tmp_path))) == (
-        f"{path}, particles: particle {int(ids[0])} is listed twice; correct it, or make it again"
+        f"{path}, particles: particle {int(ids[0])} is listed twice; correct or remake the data"
     )
 
 

@@ -332,7 +332,7 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
         if any(folder.glob("event*-hits.csv*")):
             raise InputError(
                 f"{folder}: holds events, not graphs; make graphs with 'bigtrk build "
-                f"{shell_word(folder)} GRAPHS' and name those"
+                f"{shell_word(folder)} GRAPHS' and name GRAPHS"
             )
         problem = f"holds no {MANIFEST}" if folder.is_dir() else "no such folder"
         raise InputError(
@@ -400,7 +400,7 @@ class EventFolder:
         if describe(opened) != described:
             raise InputError(
                 f"{opened.path}: differs from its entry in {MANIFEST}; run "
-                f"'{self.maker.format(path=shell_word(self.path))}' again with its former options"
+                f"'{self.maker.format(path=shell_word(self.path))}' again with the same options"
             )
         if time.time_ns() - opened.stamp[2] > _TICK:
             opened.known = self._known.setdefault(opened.stamp, opened.known)

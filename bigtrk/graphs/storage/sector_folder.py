@@ -132,14 +132,14 @@ def _check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
     ordered = is_ordered(sector.edge_index[:, :n_inside]) and is_ordered(cut)
     if not (inside[:n_inside].all() and ordered):
         raise InputError(
-            f"{where}: edges are out of order: first those between owned nodes, then cut edges, "
+            f"{where}: edges must be in this order: those between owned nodes, then cut edges, "
             f"each sorted by (destination, source); {_REMEDY}"
         )
     for name, value in sector_sums(sector).items():
         if value != sums.get(name):
             raise InputError(
-                f"{where}: the sum {name!r} of its ids differs from the stored one, so it does not "
-                f"fit the other sectors; {_REMEDY}"
+                f"{where}: the checksum {name!r} differs from the stored one, so this sector does "
+                f"not fit the others; {_REMEDY}"
             )
 
 
