@@ -84,8 +84,8 @@ def _from_slurm(environment: Mapping[str, str]) -> Place:
         per_node = [int(count) for count, _, times in items for _ in range(int(times or 1))]
         local_size = per_node[whole(environment, "SLURM_NODEID")]
     except (KeyError, ValueError, IndexError):
-        said = f"{name}: {environment.get(name, 'not set')}"
-        raise RankError(f"{said}; start the ranks by srun, which sets it for each") from None
+        said = f"{name}: {environment.get(name, 'not set')} (must give this host's number of ranks)"
+        raise RankError(f"{said}; start the ranks by srun, which sets it") from None
     rank = _index(environment, "SLURM_PROCID", _STEP_TASKS)
     world_size, local_rank = (whole(environment, one) for one in (_STEP_TASKS, "SLURM_LOCALID"))
     return Place(rank, world_size, local_rank, local_size, "srun")

@@ -58,7 +58,7 @@ class UserModelConfig(ModelSettings):
         options = self._checked_options(made, sizes)
         given = f"{n_node_features} node features, {n_edge_features} edge features, model.options"
         failure = f"{self.key}={self.name}: fails when it is called with {given}"
-        with users_errors(failure, f"correct these or the class (see {self.page})"):
+        with users_errors(failure, f"correct model.options or the class (see {self.page})"):
             return made(*sizes, **options)
 
     def _checked_options(self, made: type[nn.Module], sizes: tuple[int, int]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class UserModelConfig(ModelSettings):
             taken.bind(*sizes, **self.options)
         except TypeError as error:
             said = "cannot be called with the numbers of node and edge features and model.options"
-            raise self._bad(f"{said} ({error}); correct these or the class") from None
+            raise self._bad(f"{said} ({error}); correct model.options or the class") from None
         return dict(self.options)
 
     def _refuse_unknown(self, known: list[str]) -> None:

@@ -99,11 +99,11 @@ def test_the_first_pattern_that_matches_counts() -> None:
     [
         (
             {"heads.*": 0.1},
-            "'heads.*' matches no parameter; those of the model's parts are head.*,",
+            "'heads.*' matches no parameter; the model's parts are head.*, tail.*",
         ),
         ({"HEAD.*": 0.1}, "'HEAD.*' matches no parameter; "),
         ({"head": 0.1}, "'head' matches no parameter; "),
-        ({"*": 0.1, "head.*": 1.0}, "matches no parameter that no pattern before it matches; remo"),
+        ({"*": 0.1, "head.*": 1.0}, "earlier patterns match all of 'head.*'; remove it, or put"),
     ],
 )
 def test_a_pattern_that_matches_nothing_is_refused(

@@ -37,8 +37,8 @@ def zero(**section: Any) -> dict[str, Any]:
             "'zero_optimization.compute_grad_norm' is off, but bigtrk needs",
         ),
         ({"tensorboard": {}}, "key 'tensorboard' was removed; use run.loggers"),
-        ({"train_batch_size": 8}, "bigtrk sets 'train_batch_size' from its"),
-        ({"optimizer": {"type": "Adam"}}, "bigtrk sets 'optimizer' from its 'optimizer'"),
+        ({"train_batch_size": 8}, "remove 'train_batch_size': bigtrk's setting training.events"),
+        ({"optimizer": {"type": "Adam"}}, "remove 'optimizer': bigtrk's setting optimizer "),
         (["stage", 1], "must be a JSON object"),
     ],
 )

@@ -104,7 +104,7 @@ def test_discover(environment: dict[str, str], expected: Ranks) -> None:
         ({"JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "4"}, "JSM_NAMESPACE_RANK is set, but"),
         ({**SLURM, "SLURM_PROCID": "8"}, "SLURM_PROCID=8: must be below SLURM_STEP_NUM_TASKS=8"),
         ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "SLURM_STEP_TASKS_PER_NODE: not set"),
-        ({**SLURM, "SLURM_NODEID": "7"}, "SLURM_STEP_TASKS_PER_NODE: "),
+        ({**SLURM, "SLURM_NODEID": "7"}, r"SLURM_STEP_TASKS_PER_NODE: 4\(x2\) \(must give this"),
     ],
 )
 def test_impossible_numbers_are_refused(environment: dict[str, str], said: str) -> None:

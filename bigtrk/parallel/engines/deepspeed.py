@@ -79,7 +79,7 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
     if not isinstance(content, dict):
         raise InputError(f"{path}: must be a JSON object, as in ds_configs/zero1.json")
     for key in sorted(OURS.keys() & content.keys()):
-        raise InputError(f"{path}: bigtrk sets {key!r} from its {OURS[key]!r}; remove it")
+        raise InputError(f"{path}: remove {key!r}: bigtrk's setting {OURS[key]} decides it")
     section = parse(_File, content, str(path)).zero_optimization
     stage = section.get("stage", 0)
     if type(stage) is not int or stage not in range(4):  # DeepSpeed also takes text
@@ -131,8 +131,8 @@ def _refuse_useless(path: Path, zero: "DeepSpeedZeroConfig") -> None:
         section = getattr(zero, key)
         if section is not None and section.device == "nvme":
             raise InputError(
-                f"{path}: zero_optimization.{key}.device is nvme, which checkpoints cannot hold; "
-                "set it to cpu"
+                f"{path}: zero_optimization.{key}.device is nvme, which bigtrk cannot write "
+                "to checkpoints; set it to cpu"
             )
     if zero.zero_hpz_partition_size > 1:
         raise InputError(

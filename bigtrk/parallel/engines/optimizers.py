@@ -58,11 +58,11 @@ def parameter_groups(model: nn.Module, factors: Mapping[str, float]) -> list[dic
 
 def _no_match(model: nn.Module, pattern: str) -> str:
     names = [name for name, _ in model.named_parameters()]
-    told = f"training.lr_factors: {one_line(repr(pattern))} matches no parameter"
+    where, told = "training.lr_factors", one_line(repr(pattern))
     if any(fnmatchcase(name, pattern) for name in names):
-        return f"{told} that no pattern before it matches; remove it, or put it first"
+        return f"{where}: earlier patterns match all of {told}; remove it, or put it first"
     parts = dict.fromkeys(f"{name.split('.')[0]}.*" for name in names)
-    return f"{told}; those of the model's parts are {', '.join(parts)}"
+    return f"{where}: {told} matches no parameter; the model's parts are {', '.join(parts)}"
 
 
 def set_rates(optimizer: torch.optim.Optimizer, lr: float) -> None:
