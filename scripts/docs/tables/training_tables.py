@@ -40,7 +40,8 @@ def sampling(found: Any) -> Table:
         [side, *(f"{row[name]:.0f}" for name in names), f"{row['edges_per_batch']:,.0f}"]
         for side, row in found["rows"].items()
     ]
-    columns = ("", "mini-batches per second", "slowest round", "fastest round", "edges of each")
+    rates = ("mini-batches per second", "slowest round", "fastest round")
+    columns = ("", *rates, "edges per mini-batch")
     return Table(columns, rows)
 
 
