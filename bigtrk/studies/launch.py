@@ -180,4 +180,4 @@ def _first_difference(old: object, new: object, key: str = "") -> str:
     if isinstance(old, dict) and isinstance(new, dict):
         changed = next(k for k in {**old, **new} if old.get(k) != new.get(k))
         return _first_difference(old.get(changed), new.get(changed), f"{key}{changed}.")
-    return f"{key[:-1]} {old} instead of {new}".strip()
+    return f"{key[:-1]} was {old}, now {new}".strip()

@@ -106,7 +106,7 @@ def test_trials_that_take_too_much_are_not_chosen(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--nodes", "100", "--edges", "1000", "--ranks", "2"], "name their folders"),
+        (["--nodes", "100", "--edges", "1000", "--ranks", "2"], "name folders of graphs"),
         (["GRAPHS", "--ranks", "8"], "needs all 8 ranks on this host"),
     ],
 )

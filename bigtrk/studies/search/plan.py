@@ -42,7 +42,7 @@ from bigtrk.training.settings import MINIMISED, Configuration, Metric, users_con
 # Settings that a search makes, and the way to choose them.
 SET_HERE = {
     "run.folder": "use --out",
-    "training.best.metric": "name it as the metric of the space",
+    "training.best.metric": "set 'metric' in SPACE.yaml",
 }
 SAME = ("metric", "space", "sampler", "pruning", "population", "seed", "configuration")
 # The settings that a resumed run may change and that affect its training.
@@ -286,9 +286,9 @@ def check_population(file: Path, space: Space, configuration: Configuration, tri
     for key in space.settings:
         if not key.startswith(CHANGED) or key == "optimizer.name":
             raise InputError(
-                f"{file}: space.{key}: a population can change only settings of running trainings "
-                f"({', '.join(f'{prefix}*' for prefix in CHANGED)}, not optimizer.name); leave out "
-                f"this key, or 'population'"
+                f"{file}: space.{key}: a population can vary only "
+                f"{' and '.join(f'{prefix}*' for prefix in CHANGED)}, but not optimizer.name; "
+                f"leave out this key, or 'population'"
             )
     if "cosine" in (configuration.optimizer.schedule, *space.settings.get(SCHEDULE, ())):
         raise InputError(

@@ -124,10 +124,10 @@ def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
     record = read_record(SeriesRecord, tmp_path / "out" / SERIES)
     assert (record.ranks, record.repeats, record.price_per_device_hour) == ((1, 3), 2, 2.0)
     for kind, arguments, changes, message in (
-        ("weak", ("graphs",), {"events": 1}, r"another series \(events 2 instead of 1\)"),
-        ("weak", ("graphs", "model.hidden=8"), {}, r"model.hidden 64 instead of 8"),
+        ("weak", ("graphs",), {"events": 1}, r"another series \(events was 2, now 1\)"),
+        ("weak", ("graphs", "model.hidden=8"), {}, r"model.hidden was 64, now 8"),
         ("strong", ("graphs",), {"events": 3}, r"another series \(kind "),
-        ("weak", ("graphs",), {"ranks": "1,2"}, r"\(cores_per_rank 2 instead of 3\)"),
+        ("weak", ("graphs",), {"ranks": "1,2"}, r"\(cores_per_rank was 2, now 3\)"),
     ):
         with pytest.raises(InputError, match=message):
             plan(kind, *arguments, **changes).open()

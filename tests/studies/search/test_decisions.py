@@ -92,7 +92,7 @@ def test_first_settings_are_spread_over_the_space() -> None:
 @pytest.mark.parametrize(
     ("settings", "training", "trials", "said"),
     [
-        ({"model.hidden": RATE}, {}, 4, "space.model.hidden: a population can change only"),
+        ({"model.hidden": RATE}, {}, 4, "space.model.hidden: a population can vary only"),
         ({"optimizer.name": Choices(("adamw", "muon"))}, {}, 4, "space.optimizer.name: a popul"),
         (
             *({"optimizer.schedule": Choices(("constant", "cosine"))}, {}, 4),

@@ -75,7 +75,7 @@ def test_a_trial_is_a_training_with_its_settings_in_a_folder_of_its_number(
         ("", "data.validation=0", "auc: there is no event to validate on; set"),
         ("", "model.hidden=8", "model.hidden=8: the space varies model.hidden; remove one"),
         ("", "run.folder=here", "run.folder=here: bigtrk search sets run.folder; use --out"),
-        ("", "training.best={metric: loss}", "bigtrk search sets training.best.metric; name it"),
+        ("", "training.best={metric: loss}", "bigtrk search sets training.best.metric; set 'me"),
     ],
 )
 def test_searches_that_no_trial_could_train_are_refused(
@@ -91,9 +91,9 @@ def test_a_folder_holds_one_search(plan: Plan, tmp_path: Path) -> None:
     plan("model.layers=2").open()
     assert (tmp_path / "out" / "search.json").read_bytes() == before
     for change, said in (
-        ({"arguments": ("model.layers=3",)}, r"\(configuration model.layers 2 instead of 3\)"),
-        ({"space": SPACE.replace("16", "32")}, r"\(space model.hidden.high 16 instead of 32\)"),
-        ({"space": SPACE + "seed: 1\n"}, r"another search \(seed 0 instead of 1\)"),
+        ({"arguments": ("model.layers=3",)}, r"\(configuration model.layers was 2, now 3\)"),
+        ({"space": SPACE.replace("16", "32")}, r"\(space model.hidden.high was 16, now 32\)"),
+        ({"space": SPACE + "seed: 1\n"}, r"another search \(seed was 0, now 1\)"),
         ({"space": SPACE + "pruning: null\n"}, r"another search \(pruning "),
     ):
         options: dict[str, Any] = dict(change)

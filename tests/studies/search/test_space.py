@@ -70,7 +70,7 @@ def test_choices_are_read_by_the_type_of_their_setting(tmp_path: Path) -> None:
         ("space: {a: {low: 1, high: 2, log: true, step: 1}}", "cannot be combined"),
         ("space: {a: {low: 1, high: 4, step: 0.5}}", "step 0.5 must be a whole number"),
         ("space: {a: {low: .nan, high: 2}}", "space.a: low.int: Input should be a finite number"),
-        ("space: {training: [{seed: 1}]}", "search sets training.best.metric"),
+        ("space: {training: [{seed: 1}]}", "search sets training.best.metric; set 'metric' in"),
         (
             "space: {model: [{layers: 1}], model.hidden: [8, 16]}",
             "space.yaml: space: model and model.hidden overlap; leave one out",
