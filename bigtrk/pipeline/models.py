@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bigtrk.config import nearest
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.graphs.builders.builder import hit_columns
@@ -35,7 +34,7 @@ from bigtrk.user_code import names_code
 CPU = torch.device("cpu")
 Value = TypeVar("Value")
 _DOES = {"hit": "embeds hits", "edge": "classifies edges"}
-_NAMES = {"hit": "model.name=embedding", "edge": "a model of edges, such as model.name=mlp"}
+_NAMES = {"hit": "model.name=embedding", "edge": "a model that classifies edges, such as mlp"}
 
 
 def load_trained(run: Path, kind: Kind, device: torch.device) -> tuple[StoredModel, str]:
@@ -44,7 +43,7 @@ def load_trained(run: Path, kind: Kind, device: torch.device) -> tuple[StoredMod
     model = stored.configuration.model
     if model.kind != kind:
         raise InputError(
-            f"{run}: its model ({model.name}) {_DOES[model.kind]}; name a run of {_NAMES[kind]}"
+            f"{run}: its model ({model.name}) {_DOES[model.kind]}; name a run with {_NAMES[kind]}"
         )
     stored.model.to(device).eval()
     return stored, hashlib.sha256(weights_of(run).read_bytes()).hexdigest()
@@ -70,8 +69,8 @@ class Embedding(TrainedModel):
         for name in self.features.data.node_features:
             if not names_code(name) and name not in available(list(columns)):
                 raise InputError(
-                    f"{event.name}: has no feature {name!r}, which the embedding reads"
-                    f"{nearest(name, list(columns))}; use events that have it, or train one without"
+                    f"{event.name}: has no feature {name!r}, which the embedding reads; use "
+                    f"events that have it, or train an embedding without it"
                 )
         with np.errstate(over="ignore"):  # such a hit is named below
             hits = StoredColumns(as_tensor(columns), tuple(columns))

@@ -250,7 +250,7 @@ def _check_apart(out: Path, given: Path, trained: Path) -> None:
     if out.resolve() == given.resolve():
         raise InputError(f"{out}: is the folder of the input; name another folder for the tracks")
     if out.resolve().is_relative_to(trained.resolve()):
-        raise InputError(f"{out}: must not lie in {trained}, a folder of a model; name another")
+        raise InputError(f"{out}: must not lie in {trained}, a model's folder; name another folder")
 
 
 def infer_folder(

@@ -96,7 +96,7 @@ class Command:
     def _one_number(self) -> int:
         world, *more = read_ranks(self.ranks)
         if more:
-            raise InputError(f"--ranks {self.ranks}: must be one number here, such as 4")
+            raise InputError(f"--ranks {self.ranks}: must be one number, such as 4")
         return world
 
 

@@ -41,7 +41,7 @@ def as_measured(machine: Machine, run: Run) -> Machine:
     measured = [step.seconds for step in steps if step.seconds]
     if not measured:
         raise InputError(
-            f"{run.folder}: needs two steps or more on whole events or sectors; train longer, "
+            f"{run.folder}: has fewer than two steps on whole events or sectors; train longer, "
             "without sampling"
         )
     return machine.slower(median(measured) / median(_counted(run, steps, machine)))

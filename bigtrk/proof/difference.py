@@ -39,7 +39,7 @@ _EDGES = (
 )
 _MIXED = (
     "normalises or reduces over all rows of its sector (the batch), or reads their number; let a "
-    "node's row depend only on its incoming edges and the nodes they come from, each read once"
+    "node's row depend only on its incoming edges and their source nodes, and pass messages once"
 )
 _UNKNOWN = "gives other rows in a sector than in the whole graph"
 _LEAST = 1e-6  # smallest scale to compare intermediate rows with: some are zero up to rounding

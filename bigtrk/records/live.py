@@ -101,7 +101,7 @@ class RunFollower:
             check_no_pipeline(self._folder)
             raise InputError(
                 f"{self._folder}: holds no {RUN}, so it is not the folder of a training run; name "
-                f"that of a run, such as runs/0001, or of one about to start"
+                f"the folder of a run, such as runs/0001, or one where a run is about to start"
             )
         # The lock is read before the records: an owner writes all of them before releasing it.
         owner, silent = self._lock.owner, self._lock.silence()

@@ -83,7 +83,7 @@ def read_record(kind: type[Kind], path: Path) -> Kind:
             remedy = "update bigtrk"
         told = f"format {one_line(repr(found))}"
         if "format" not in content:
-            told = "no format, as older versions wrote it"
+            told = "no format number (an older version wrote it)"
         raise InputError(f"{path}: has {told}, but this bigtrk reads format {known}; {remedy}")
     try:
         return parse(kind, content, str(path))

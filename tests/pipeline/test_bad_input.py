@@ -61,7 +61,7 @@ def pipeline(folder: Path) -> None:
 
 
 CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
-    ([*NEAR, "classifier"], "classifies edges; name a run of model.name=embedding", None),
+    ([*NEAR, "classifier"], "classifies edges; name a run with model.name=embedding", None),
     (["bigtrk", "filter", "nothing", "graphs", "out"], "nothing: no such folder; name the", None),
     (["bigtrk", "evaluate", "nothing", "graphs"], "nothing: no such folder; name the f", None),
     (["bigtrk", "filter", "p", "graphs", "out"], "p: is a pipeline, not a run; 'bigtrk", pipeline),
@@ -70,7 +70,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ([*NEAR, "embedding", "--radius", "0"], "--radius 0 joins no hits; give a larger one", None),
     (
         [*NEAR, "embedding"],
-        "event000000000: has no feature 'cluster_count', which the embedding reads",
+        "event000000000: has no feature 'cluster_count', which the embedding reads; use events",
         no_cells,
     ),
     (
@@ -81,7 +81,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ([*NEAR, "embedding"], "found no radius for --efficiency 0.99; give --radius", only_radius),
     ([*FILTER, "0.5"], "choose one of 0.98, 0.99, 0.995, 0.998, or give --score-cut", None),
     ([*GRAPHS, "--radius", "1"], "need --embedding RUN", None),
-    (["bigtrk", "filter", "embedding", "graphs", "out"], "embeds hits; name a run", None),
+    (["bigtrk", "filter", "embedding", "graphs", "out"], "embeds hits; name a run with a m", None),
     (["bigtrk", "evaluate", "embedding", "truth"], "so no edges can be evaluated", None),
     (["bigtrk", "reconstruct", "graphs", "events", "out"], "graphs: holds no pipeline.json", None),
     (["bigtrk", "reconstruct", "x", "events", "events"], "is the folder of the input", None),

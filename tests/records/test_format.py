@@ -24,7 +24,7 @@ FILES: dict[str, tuple[type[FileRecord], str]] = {
 }
 # What stands there, and what is said of it; None: nothing.
 OLDER = [
-    (None, "has no format, as older versions wrote it"),
+    (None, "has no format number (an older version wrote it)"),
     (0, "has format 0"),
     (True, "has format True"),
     ("1\n", "has format '1\\n'"),

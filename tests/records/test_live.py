@@ -113,8 +113,8 @@ def test_folders_that_are_no_runs_are_named_with_the_remedy(tmp_path: Path) -> N
         with pytest.raises(InputError) as caught:
             RunFollower(place).look()
         assert str(caught.value) == (
-            f"{place}: holds no run.json, so it is not the folder of a training run; name that "
-            "of a run, such as runs/0001, or of one about to start"
+            f"{place}: holds no run.json, so it is not the folder of a training run; name the "
+            "folder of a run, such as runs/0001, or one where a run is about to start"
         )
     (search / SEARCH).touch()
     with pytest.raises(

@@ -103,8 +103,8 @@ class MergeTree:
         if self.quality.with_modules != (graph.modules is not None):
             here = "lacks" if graph.modules is None else "has"
             raise InputError(
-                f"this event {here} module ids of hits, unlike those that trained the pipeline; "
-                f"train a pipeline on events like this one"
+                f"this event {here} module ids of hits, unlike the events that trained the "
+                f"pipeline; train a pipeline on events like this one"
             )
         tree = grow(graph)
         candidates = find_candidates(tree, graph.position, min_hits)
@@ -219,7 +219,8 @@ def read_merge_tree(path: Path) -> MergeTree:
     record = parse(_Record, opened.record, str(path))
     if record.features != FEATURES:
         raise InputError(
-            f"{path}: reads other features than {', '.join(FEATURES)}; train the pipeline again"
+            f"{path}: judges tracks by other features than {', '.join(FEATURES)}; train the "
+            f"pipeline again"
         )
     quality = _read_quality(opened, "quality", record)
     if set(SecondPass._fields) & set(opened.digests):
