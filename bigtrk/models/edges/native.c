@@ -107,12 +107,14 @@ INLINE float normalise(float *row, long h) {
 #define from(v) (v)
 #define to(v) (v)
 #define TERM 1
+#define UNREAD 0
 #include "passes.h"
 #undef T
 #undef NAME
 #undef from
 #undef to
 #undef TERM
+#undef UNREAD
 
 #define T bf16
 #define NAME(function) function##_bf16
@@ -123,4 +125,5 @@ INLINE float normalise(float *row, long h) {
 #else
 #define TERM 1
 #endif
+#define UNREAD (TERM == 1)
 #include "passes.h"
