@@ -35,6 +35,7 @@ OPTIONAL = {
 }
 IN_C = {
     "passes over edges": "bigtrk.models.edges.native",
+    "radius graphs": "bigtrk.graphs.builders.radius",
     "sampling": "bigtrk.sampling.engines",
     "tracks": "bigtrk.tracks.builders.builder",
 }
@@ -136,7 +137,7 @@ def _tools() -> Iterator[dict[str, Any]]:
     with suppress(OSError):
         cc = shlex.join(compiler())
     get = "load the module of {}, or sudo apt-get install {} (dnf install {})"
-    purpose = "fast passes over edges and sampling on CPUs"
+    purpose = "fast graphs, passes over edges and sampling on CPUs"
     yield _finding("C compiler", purpose, cc, None if cc else get.format("gcc", "g++", "gcc-c++"))
     yield _finding("srun", "several nodes under SLURM", shutil.which("srun"), None)
     pdsh, purpose = shutil.which("pdsh"), "several nodes with the deepspeed launcher"

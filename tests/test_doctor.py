@@ -18,7 +18,7 @@ from bigtrk import doctor
 from bigtrk.console import console
 
 # The beginnings of the names of libraries.
-IN_C = dict(zip(doctor.IN_C, ("kernels", "sampling", "tracks"), strict=True))
+IN_C = dict(zip(doctor.IN_C, ("kernels", "radius", "sampling", "tracks"), strict=True))
 Examine = Callable[..., dict[str, Any]]
 
 

@@ -1,7 +1,10 @@
 """The radius graph: hits near each other in an embedding [N, D], joined by outward edges [2, E]."""
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +15,24 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.truth import module_ids, overlap_edges, true_edges
 from bigtrk.graphs.features import Ints
+from bigtrk.native_code import NATIVE, compiled, pointers
 
-SAMPLED = 2000  # points of which the pairs are counted first
+# Fused multiply-add would round distances differently from scipy's.
+CODE = "radius", Path(__file__).with_name("radius.c"), (), (NATIVE, "-ffp-contract=off")
+BLOCK = 32  # points of a leaf in radius.c
+ROOM = 64  # pairs per hit: room for these is made first
+SAMPLED = 1000  # points of which the pairs are counted first
 
 Embed = Callable[[Event], NDArray[np.float32]]  # hits' places in the embedding, [N, D]
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Loads the compiled search; None if it cannot be compiled or loaded."""
+    found = compiled(*CODE)
+    if found is not None:
+        found.near_pairs.restype = ctypes.c_long
+    return found
 
 
 @dataclass(frozen=True)
@@ -57,9 +74,36 @@ def pairs_within(tree: cKDTree, radius: float, hits: Columns) -> Ints:
     """Returns hit pairs within `radius`, in different modules: [2, E]; none if `radius` is 0."""
     if tree.n < 2 or radius <= 0:
         return np.empty((2, 0), np.int64)
-    pairs: Ints = tree.query_pairs(radius, output_type="ndarray").astype(np.int64).T
     modules = module_ids(hits)
+    if (found := library()) is not None:
+        return _near_pairs(found, tree, radius, modules)
+    pairs: Ints = tree.query_pairs(radius, output_type="ndarray").astype(np.int64).T
     return pairs[:, (modules[pairs[0]] != modules[pairs[1]]).any(axis=1)]
+
+
+def _near_pairs(found: ctypes.CDLL, tree: cKDTree, radius: float, modules: Ints) -> Ints:
+    """Finds the pairs of `pairs_within` in C, in a fifth of scipy's time."""
+    leaves = 1 << ((tree.n - 1) // BLOCK).bit_length()
+    hit = np.full((leaves, BLOCK), -1, np.int64)
+    hit.flat[: tree.n] = tree.indices
+    blocks, absent = tree.data[hit], (hit < 0)[..., None]
+    boxes = np.empty((2 * leaves, 2, tree.m))
+    np.where(absent, np.inf, blocks).min(axis=1, out=boxes[leaves:, 0])
+    np.where(absent, -np.inf, blocks).max(axis=1, out=boxes[leaves:, 1])
+    while leaves > 1:
+        pairs_of_boxes, leaves = boxes[leaves : 2 * leaves].reshape(-1, 2, 2, tree.m), leaves // 2
+        pairs_of_boxes[:, :, 0].min(axis=1, out=boxes[leaves : 2 * leaves, 0])
+        pairs_of_boxes[:, :, 1].max(axis=1, out=boxes[leaves : 2 * leaves, 1])
+    blocks, modules = np.ascontiguousarray(blocks.transpose(0, 2, 1)), np.ascontiguousarray(modules)
+    sizes = ctypes.c_long(len(hit)), ctypes.c_long(tree.m), ctypes.c_double(radius)
+    n_pairs = ROOM * tree.n
+    while True:
+        pairs = np.empty((n_pairs, 2), np.int64)  # pages that are not written take no memory
+        room = ctypes.c_long(n_pairs)
+        given = pointers(blocks, boxes, hit, modules)
+        n_pairs = found.near_pairs(*given, *sizes, *pointers(pairs), room)
+        if n_pairs <= len(pairs):
+            return pairs[:n_pairs].T
 
 
 def count_pairs(tree: cKDTree, radius: float) -> int:

@@ -13,6 +13,7 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles
+from bigtrk.graphs.builders import radius
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph, build_with_record
 from bigtrk.graphs.builders.radius import RadiusBuilder, count_pairs, largest_radius, pairs_within
 
@@ -31,7 +32,15 @@ def a_builder(**changes: Any) -> RadiusBuilder:
     return RadiusBuilder(**{"embed": places, "embedding": "none", "radius": 0.7, **changes})
 
 
-def test_pairs_are_those_within_the_radius(event: Event) -> None:
+@pytest.mark.parametrize("reach", [0.7, 100.0])  # some pairs; all, for which C needs more room
+@pytest.mark.parametrize("by", ["C", "scipy"])
+def test_pairs_are_those_within_the_radius(
+    event: Event, by: str, reach: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by == "scipy":
+        monkeypatch.setattr(radius, "library", lambda: None)
+    elif radius.library() is None:
+        pytest.skip("no C compiler")
     hits, points = event.hits, places(event).astype(np.float64)
     modules = [
         tuple(int(hits[f"{part}_id"][i]) for part in ("volume", "layer", "module"))
@@ -40,10 +49,10 @@ def test_pairs_are_those_within_the_radius(event: Event) -> None:
     squared = (np.stack([hits[axis] for axis in "xyz"]).astype(np.float64) ** 2).sum(axis=0)
     expected = set()
     for a, b in combinations(range(len(points)), 2):
-        if modules[a] != modules[b] and np.linalg.norm(points[a] - points[b]) <= 0.7:
+        if modules[a] != modules[b] and np.linalg.norm(points[a] - points[b]) <= reach:
             expected.add((b, a) if squared[b] < squared[a] else (a, b))
     assert any(hits["layer_id"][a] == hits["layer_id"][b] for a, b in expected), "within a layer"
-    assert set(map(tuple, a_builder().doublets(event).T.tolist())) == expected
+    assert set(map(tuple, a_builder(radius=reach).doublets(event).T.tolist())) == expected
 
 
 def test_a_smaller_radius_has_hardly_more_pairs() -> None:
