@@ -76,7 +76,7 @@ def test_shipped_windows_are_those_of_the_events_detector(tmp_path: Path) -> Non
     [
         (None, [8, 99, 77], "event000000007: has hits in volumes 77, 99, which the shipped"),
         ("odd", [8, 9], r"volumes 8, 9, which the windows odd do not cover; learn .*--learn"),
-        ("nope", [8], r"nope: is neither .* shipped for \(trackml, odd\) nor a file; name one"),
+        ("nope", [8], r"nope: is neither a detector with shipped windows \(trackml, odd\) nor a"),
     ],
 )
 def test_events_of_another_detector_are_refused(
