@@ -68,7 +68,7 @@ def test_what_is_no_evaluation_is_named(tmp_path: Path) -> None:
     write_evaluation(tmp_path, evaluation_record())
     foreign = tmp_path / EVALUATIONS / "a.json"
     foreign.write_text("{}")
-    with pytest.raises(InputError, match=r"a\.json: has no format, .*remove it and evaluate again"):
+    with pytest.raises(InputError, match=r"a\.json: has no format number .*remove it and evaluate"):
         read_evaluations(EvaluationRecord, tmp_path)
     foreign.write_text('{"format": 2, "data": "x", "made": "2026-11-22T06:41:05"}')
     with pytest.raises(InputError, match=r"a\.json: made: Input should have timezone info"):
