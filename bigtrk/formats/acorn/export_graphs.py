@@ -47,8 +47,8 @@ def own_columns(graph: EventGraph) -> dict[str, Any]:
     needed = ("hit_id", "y", "particle_id", "particles")
     if lacking := [name for name in needed if getattr(graph, name) is None]:
         raise InputError(
-            f"{graph.name}: has no {lacking[0]}, which acorn's stages need; build the graph from "
-            f"events with truth"
+            f"{graph.name}: has no {', '.join(lacking)}; acorn's stages need the ids of hits, and "
+            f"the truth; build the graph from events with truth"
         )
     assert graph.y is not None
     assert graph.hit_id is not None

@@ -101,9 +101,9 @@ def find_windows(given: str | Path | None, event: Event) -> Windows:
     unknown = sorted(set(volumes.tolist()) - windows.volumes)
     if unknown and (given is None or windows.volumes.isdisjoint(volumes.tolist())):
         raise InputError(
-            f"{event.name}: has hits in volumes {', '.join(map(str, unknown))}, which the "
-            f"{f'windows {given}' if given else 'shipped windows'} do not cover; learn windows "
-            "from the events with --learn-windows, or give those of this detector with --windows"
+            f"{event.name}: has hits in volumes {', '.join(map(str, unknown))}, which "
+            f"{f'--windows {given} does' if given else 'the shipped windows do'} not cover; learn "
+            "windows from the events with --learn-windows, or give this detector's by --windows"
         )
     return windows
 

@@ -229,8 +229,8 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
             continue
         if override.startswith(FIXED):
             raise InputError(
-                f"{override}: a resumed run keeps its optimizer; leave it out, or start a new run "
-                "with model.init_from=RUN once this one has ended"
+                f"{override}: a resumed run keeps its optimizer; leave it out, or finish this run "
+                "and start a new one from its weights, with model.init_from=RUN"
             )
         named = [f"all of {key[:-1]}" if key.endswith(".") else key for key in CHANGEABLE]
         raise InputError(

@@ -166,7 +166,7 @@ def test_without_modules_true_edges_are_those_of_the_graph() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"y": None}, "event000000007: has no y, which acorn's stages need; build the graph"),
+        ({"y": None}, "event000000007: has no y; acorn's stages need the ids of hits, and the"),
         ({"particles": None}, "event000000007: has no particles"),
         ({"hit_id": None}, "event000000007: has no hit_id"),
         ({"name": "event7_g000"}, "event7_g000: must be named 'event' and a number of at most"),

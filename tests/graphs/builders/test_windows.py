@@ -75,7 +75,7 @@ def test_shipped_windows_are_those_of_the_events_detector(tmp_path: Path) -> Non
     ("given", "volumes", "complaint"),
     [
         (None, [8, 99, 77], "event000000007: has hits in volumes 77, 99, which the shipped"),
-        ("odd", [8, 9], r"volumes 8, 9, which the windows odd do not cover; learn .*--learn"),
+        ("odd", [8, 9], r"volumes 8, 9, which --windows odd does not cover; learn .*--learn"),
         ("nope", [8], r"nope: is neither a detector with shipped windows \(trackml, odd\) nor a"),
     ],
 )
