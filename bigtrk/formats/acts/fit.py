@@ -118,6 +118,8 @@ def _fitting_steps(detector: GenericDetector, hits: Sequence[Sequence[int]]) -> 
             outputProtoTracks="estimated_proto_tracks",
             outputParameters="estimates",
             outputSeeds="estimated_seeds",
+            # mm. By ACTS's 10 mm, 200 of 3,007 tracks of event 1000 had no fit: all were forward.
+            minTransverseDistance=5.0,
         ),
         examples.TrackFittingAlgorithm(
             level=quiet,
@@ -264,7 +266,7 @@ def fit_folder(
         if short := one.tracks - one.converged:
             warn_once(
                 "tracks without a fit",
-                f"{name}: {short:,} of {one.tracks:,} tracks have no fit, as they have "
-                f"fewer than {HITS_MIN} hits or the fit did not converge; they are kept and marked",
+                f"{name}: {short:,} of {one.tracks:,} tracks have no fit, as they have hits in "
+                f"fewer than 3 layers or the fit did not converge; they are kept and marked",
             )
     return counted
