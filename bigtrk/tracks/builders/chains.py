@@ -184,10 +184,13 @@ def take_chains(hits: HitGroups, gain: Values, track_id: Ids, min_hits: int) -> 
     value = gain * hits.size
     order = np.argsort(-value, kind="stable")
     order = order[value[order] > 0]
-    group, number = track_id.copy(), len(track_id)
+    group, number, hit = track_id.copy(), len(track_id), hits.hit.tolist()
+    is_free = (track_id == NO_TRACK).tolist()  # lists: arrays of few hits take ten times as long
     for first, size in zip(hits.begin[order].tolist(), hits.size[order].tolist(), strict=True):
-        own = hits.hit[first : first + size]
-        if (group[own] == NO_TRACK).all():
+        own = hit[first : first + size]
+        if all(map(is_free.__getitem__, own)):
             group[own] = number
             number += 1
+            for one in own:
+                is_free[one] = False
     return numbered(group, min_hits)
