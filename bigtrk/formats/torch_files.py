@@ -13,6 +13,7 @@ import pickletools
 from collections import OrderedDict
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -170,13 +171,8 @@ def _check_numbers(description: bytes) -> None:
             raise ValueError("its pickle numbers an object too high")
 
 
-class _Storage:
-    """The values of tensors, [number of values], which a pickle cannot change."""
-
-    __slots__ = ("values",)
-
-    def __init__(self, values: Tensor) -> None:
-        self.values = values
+# The values of tensors, [number of values]; a pickle could change a tensor, but no tuple.
+_Storage = tuple[Tensor]
 
 
 class Described:
@@ -192,21 +188,12 @@ class Described:
         size, stride, counts = self.size, self.stride, [self.offset, *self.size, *self.stride]
         if len(size) != len(stride) or not all(type(one) is int and one >= 0 for one in counts):
             raise ValueError("a tensor has an impossible size")
-        values: Tensor = self.storage.values
+        values: Tensor = self.storage[0]
         last = self.offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         elements = math.prod(size)
         if elements and max(elements, last + 1) > len(values):
             raise ValueError("a tensor is larger than its data in the file")
         return values.as_strided(size, stride, self.offset) if elements else values.new_empty(size)
-
-
-class _Describe:
-    """Makes a Described in place of torch's tensor. A pickle could change a class, not this."""
-
-    __slots__ = ()
-
-    def __call__(self, *said: Any) -> Described:
-        return Described(*said)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -223,7 +210,7 @@ class _Unpickler(pickle.Unpickler):
         """Returns the stand-in for a class that the pickle names, or raises; imports nothing."""
         place = f"{module}.{name}"
         if place == _TENSOR:
-            return _Describe()
+            return partial(Described)  # a pickle could change the class itself
         if place == "collections.OrderedDict":
             return OrderedDict
         if place in _STORAGES:
@@ -242,8 +229,8 @@ class _Unpickler(pickle.Unpickler):
             raise ValueError("a tensor has values of an unknown type")
         if key not in self._storages:
             content, _ = read_member(self._file, self._archive, self._folder + key)
-            self._storages[key] = _Storage(_values(content, dtype))
-        if self._storages[key].values.dtype != dtype:
+            self._storages[key] = (_values(content, dtype),)
+        if self._storages[key][0].dtype != dtype:
             raise ValueError("two tensors of different types share their values")
         return self._storages[key]
 
