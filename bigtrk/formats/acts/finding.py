@@ -24,12 +24,10 @@ from bigtrk.formats.acts.software import (
     GenericDetector,
     Int64,
     claim,
-    collecting_steps,
     generic_detector,
     load_acts,
-    measurement_steps,
-    run_event,
     space_point_step,
+    tracks_of,
 )
 from bigtrk.graphs.storage.graph_folder import event_digest
 from bigtrk.shipped import shipped
@@ -174,14 +172,7 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
     everywhere = acts.GeometryIdentifier()
     chi2 = [finding.chi2_measurement], [finding.chi2_outlier]
     finder = examples.TrackFindingAlgorithm
-    found: dict[str, Any] = {}
-
-    def collect(hits: list[list[int]], tracks: Any) -> None:
-        chi2 = np.array(tracks.chi2) / np.maximum(np.array(tracks.ndf), 1)
-        found["hits"], found["chi2"] = hits, chi2
-
     steps = [
-        *measurement_steps(detector, event.hits, where),
         *_seeding_steps(detector, settings),
         finder(
             level=quiet,
@@ -211,10 +202,13 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
             nMeasurementsMin=settings.ambiguity.measurements_min,
             maximumIterations=100_000,
         ),
-        *collecting_steps(acts, collect),
     ]
-    run_event(acts, steps, where)
-    hit, row, _ = longest_track(found["hits"], np.argsort(np.argsort(found["chi2"])))
+
+    def read(tracks: Any) -> dict[str, Any]:
+        return {"chi2": np.array(tracks.chi2) / np.maximum(np.array(tracks.ndf), 1)}
+
+    hits, found = tracks_of(detector, event.hits, steps, read, where)
+    hit, row, _ = longest_track(hits, np.argsort(np.argsort(found["chi2"])))
     track_id = np.full(len(event.hits["hit_id"]), NO_TRACK, np.int64)
     track_id[hit] = np.unique(row, return_inverse=True)[1]
     return track_id

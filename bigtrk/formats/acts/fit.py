@@ -26,13 +26,11 @@ from bigtrk.formats.acts.software import (
     Float64,
     GenericDetector,
     Int64,
-    collecting_steps,
     generic_detector,
     load_acts,
-    measurement_steps,
     python_step,
-    run_event,
     space_point_step,
+    tracks_of,
 )
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.files import events_by_number, open_tracks, write_tracks
@@ -97,17 +95,10 @@ def _fitting_steps(detector: GenericDetector, hits: Sequence[Sequence[int]]) -> 
     acts = detector.acts
     examples, quiet = acts.examples, acts.logging.Level.FATAL
     everywhere = [acts.GeometryIdentifier(volume=volume) for volume in PITCHES]
+    kind = examples.ProtoTrackContainer
+    proto_tracks = kind([examples.ProtoTrack(one) for one in hits])
     return [
-        python_step(
-            acts,
-            lambda _: {
-                "proto_tracks": examples.ProtoTrackContainer(
-                    [examples.ProtoTrack(one) for one in hits]
-                )
-            },
-            {},
-            {"proto_tracks": examples.ProtoTrackContainer},
-        ),
+        python_step(acts, lambda _: {"proto_tracks": proto_tracks}, {}, {"proto_tracks": kind}),
         space_point_step(detector, everywhere),
         examples.ProtoTracksToParameters(
             level=quiet,
@@ -161,22 +152,16 @@ def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
     ids, first = np.unique(track_id[order], return_index=True)
     bounds = np.append(first, len(order)).tolist()
     hits = [order[begin:end].tolist() for begin, end in pairwise(bounds)]
-    fitted: dict[str, Any] = {}
 
-    def collect(hits: list[list[int]], tracks: Any) -> None:
+    def read(tracks: Any) -> dict[str, Any]:
         names = ("parameters", "covariance", "chi2", "ndf", "nMeasurements", "nHoles", "nOutliers")
         # A failed attempt leaves a track without parameters.
         kept = np.array([track.hasReferenceSurface for track in tracks], bool)
-        fitted["hits"] = hits
-        fitted.update({name: np.array(getattr(tracks, name))[kept] for name in names})
+        return {name: np.array(getattr(tracks, name))[kept] for name in names}
 
-    steps = [
-        *measurement_steps(detector, used, where),
-        *_fitting_steps(detector, [one for one in hits if len(one) >= HITS_MIN]),
-        *collecting_steps(detector.acts, collect),
-    ]
-    run_event(detector.acts, steps, where)
-    first_hits = np.array([one[0] for one in fitted["hits"]], np.int64)
+    steps = _fitting_steps(detector, [one for one in hits if len(one) >= HITS_MIN])
+    listed, fitted = tracks_of(detector, used, steps, read, where)
+    first_hits = np.array([one[0] for one in listed], np.int64)
     row = np.searchsorted(ids, track_id[first_hits])
     return _laid_out(ids, row, fitted)
 
@@ -191,7 +176,7 @@ def _laid_out(ids: Int64, row: Int64, fitted: dict[str, Any]) -> FittedTracks:
 
     parameters = fitted["parameters"][:, :5]
     finite = np.isfinite(parameters).all(axis=1)
-    row, fitted = row[finite], {k: v[finite] for k, v in fitted.items() if k != "hits"}
+    row, fitted = row[finite], {name: column[finite] for name, column in fitted.items()}
     return FittedTracks(
         ids,
         spread(np.ones(len(row)), False, bool),

@@ -77,11 +77,7 @@ class GenericDetector:
         surfaces = self.geometry.geoIdSurfaceMap()
         self.ids = sorted((i for i in surfaces if i.sensitive), key=lambda i: i.value)
         self._surfaces = [surfaces[i] for i in self.ids]
-
-    @cached_property
-    def volume(self) -> Int64:
-        """The volume id of each surface, [S]."""
-        return np.array([i.volume for i in self.ids])
+        self._volume = np.array([i.volume for i in self.ids])  # [S]
 
     @cached_property
     def _frames(self) -> tuple[Float64, Float64, Float64]:
@@ -128,7 +124,7 @@ class GenericDetector:
         surface, distance = np.empty(len(position), np.int64), np.empty(len(position))
         local = np.empty((len(position), 2))
         for number in np.unique(volume):
-            rows, modules = np.flatnonzero(volume == number), np.flatnonzero(self.volume == number)
+            rows, modules = np.flatnonzero(volume == number), np.flatnonzero(self._volume == number)
             _, near = cKDTree(centre[modules]).query(position[rows], CANDIDATES)
             near = modules[near]  # [n, CANDIDATES]
             offset = position[rows, None] - centre[near]
@@ -181,7 +177,7 @@ def python_step(
     return Step()
 
 
-def measurement_steps(detector: GenericDetector, hits: Columns, where: str) -> list[Any]:
+def _measurement_steps(detector: GenericDetector, hits: Columns, where: str) -> list[Any]:
     """Returns the algorithms that store an event's hits as "measurements", and as its "subset"."""
     acts, examples = detector.acts, detector.acts.examples
     container, all_of = examples.MeasurementContainer(), range(len(hits["hit_id"]))
@@ -212,35 +208,41 @@ def space_point_step(detector: GenericDetector, selection: Sequence[Any]) -> Any
     )
 
 
-def collecting_steps(acts: Any, collect: Callable[[list[list[int]], Any], None]) -> list[Any]:
-    """Returns algorithms that pass the measurements of each track, and the tracks, to `collect`."""
-    examples, quiet = acts.examples, acts.logging.Level.ERROR
+def tracks_of(
+    detector: GenericDetector,
+    hits: Columns,
+    algorithms: Sequence[Any],
+    read: Callable[[Any], dict[str, Any]],
+    where: str,
+) -> tuple[list[list[int]], dict[str, Any]]:
+    """Runs algorithms that make "tracks" of an event's `hits` [N]. Returns the hits of each track,
+    as rows of `hits`, and what `read` returns of the tracks, which ACTS keeps only while it runs.
+    InputError if ACTS fails.
+    """
+    acts, examples = detector.acts, detector.acts.examples
+    quiet, found = acts.logging.Level.ERROR, list[tuple[list[list[int]], dict[str, Any]]]()
 
-    def run(found: dict[str, Any]) -> dict[str, Any]:
-        collect([list(track) for track in found["listed"]], found["tracks"])
+    def keep(made: dict[str, Any]) -> dict[str, Any]:
+        found.append(([list(track) for track in made["listed"]], read(made["tracks"])))
         return {}
 
     kinds = {"listed": examples.ProtoTrackContainer, "tracks": examples.ConstTrackContainer}
-    return [
+    sequencer = examples.Sequencer(events=1, numThreads=1, logLevel=quiet, trackFpes=False)
+    for algorithm in (
+        *_measurement_steps(detector, hits, where),
+        *algorithms,
         examples.TracksToTrajectories(
             level=quiet, inputTracks="tracks", outputTrajectories="trajectories"
         ),
         examples.TrajectoriesToProtoTracks(
             level=quiet, inputTrajectories="trajectories", outputProtoTracks="listed"
         ),
-        python_step(acts, run, kinds, {}),
-    ]
-
-
-def run_event(acts: Any, algorithms: Sequence[Any], where: str) -> None:
-    """Runs ACTS algorithms on one event; InputError if ACTS fails."""
-    sequencer = acts.examples.Sequencer(
-        events=1, numThreads=1, logLevel=acts.logging.Level.ERROR, trackFpes=False
-    )
-    for algorithm in algorithms:
+        python_step(acts, keep, kinds, {}),
+    ):
         sequencer.addAlgorithm(algorithm)
     try:
         sequencer.run()
     except RuntimeError as error:
         said = f"{where}: ACTS fails on this event ({one_line(str(error))})"
         raise InputError(f"{said}; check its hits, or leave the event out") from error
+    return found[0]
