@@ -20,6 +20,7 @@ from bigtrk.disk.safe_yaml import parse_yaml
 from bigtrk.errors import InputError, one_line
 from bigtrk.formats.torch_files import LIGHTNING, NUMPY, PYG, ForeignObject, TorchReader
 from bigtrk.graphs.event_graph import EventGraph, Section
+from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.storage.event_folder import SectionFile
 
 HITS, EDGES, TRUE_EDGES = "hit_", "edge_", "track_"  # how names begin in the newer scheme
@@ -34,11 +35,10 @@ _HIT_COLUMNS = (
     *(f"cluster_{column}_{side}" for column in ("r", "phi", "z", "eta") for side in (1, 2)),
     *("weight", "cell_count", "cell_val", "leta", "lphi", "lx", "ly", "lz", "geta", "gphi"),
 )
-EDGE_COLUMNS = ("dr", "dphi", "dz", "deta", "phislope", "rphislope")
 # Older name -> newer name; hit_y has no older one, since y meant the edges' truth.
 NEWER = {
     **{name: HITS + name for name in _HIT_COLUMNS},
-    **{name: EDGES + name for name in EDGE_COLUMNS},
+    **{name: EDGES + name for name in EDGE_FEATURES},
     "y": "edge_y",
     "scores": SCORES,
     "labels": "edge_track_labels",
@@ -177,7 +177,7 @@ _COLUMN = "column/"
 _BFLOAT16 = "bfloat16/"  # such a column's bits as int16, since numpy has no bfloat16
 _TURNED = "turned"
 _PLAIN = "plain"
-_IN_GRAPH = ("edge_index", *(EDGES + name for name in EDGE_COLUMNS))
+_IN_GRAPH = ("edge_index", *(EDGES + name for name in EDGE_FEATURES))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.errors import InputError, one_line
-from bigtrk.graphs.features import FROM_PHI, NODE_FEATURES, SCALES
+from bigtrk.graphs.features import EDGE_FEATURES, FROM_PHI, NODE_FEATURES, SCALES
 from bigtrk.models.edges.passes import Activation
 from bigtrk.models.edges.plain import EPS
 from bigtrk.models.interaction_gnn import InteractionGNN, InteractionLayer
@@ -30,15 +30,10 @@ from bigtrk.training.settings import Configuration, DataSettings
 # ACTS's examples for the ODD and the ITk divide by these: mm, rad, mm, 1. Theirs for phi is
 # 3.141592654 in float32, which is the float32 nearest to pi.
 NODE_SCALES = dict(zip(NODE_FEATURES, (1000.0, math.pi, 1000.0, 1.0), strict=True))
-# The scales of ACTS's features of edges, which follow from these.
-EDGE_SCALES = {
-    "dr": 1000.0,  # mm
-    "dphi": math.pi,  # rad
-    "dz": 1000.0,  # mm
-    "deta": 1.0,
-    "phislope": math.pi / 1000.0,  # rad/mm
-    "rphislope": math.pi,  # rad
-}
+# Those of ACTS's features of edges, which follow from these: the slopes' in rad/mm and rad.
+EDGE_SCALES = dict(
+    zip(EDGE_FEATURES, (*NODE_SCALES.values(), math.pi / 1000.0, math.pi), strict=True)
+)
 
 
 class NodeColumns(NamedTuple):
