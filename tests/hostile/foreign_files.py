@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bigtrk.formats.acorn.checkpoint import of_model, write_checkpoint
+from bigtrk.formats.acorn import model_files
 from bigtrk.formats.acorn.import_graphs import read_acorn
-from bigtrk.formats.acorn.model_files import acorn_weights, read_model
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.formats.pyg import read_pyg
 from bigtrk.models.interaction_gnn import InteractionGNN
@@ -76,16 +75,16 @@ def acorn_graphs() -> list[bytes]:
 
 def acorn_checkpoint() -> bytes:
     config = InteractionGNNConfig(hidden=2, layers=2)
-    settings = of_model(config, ["dr", "dz"])
+    settings = model_files.of_model(config, ["dr", "dz"])
     model = InteractionGNN(config, len(settings.node_features), len(settings.edge_features))
-    weights = acorn_weights(model.state_dict(), config)
+    weights = model_files.acorn_weights(model.state_dict(), config)
     with TemporaryDirectory() as folder:
-        write_checkpoint(Path(folder) / "a.ckpt", settings, weights)
+        model_files.write_checkpoint(Path(folder) / "a.ckpt", settings, weights)
         return (Path(folder) / "a.ckpt").read_bytes()
 
 
 def read_acorn_model(path: Path) -> object:
-    stored = read_model(path)
+    stored = model_files.read_model(path)
     return [stored.model.state_dict(), stored.configuration, stored.measured]
 
 
