@@ -73,7 +73,7 @@ MODEL_WRITERS = {
         "It becomes acorn's InteractionGNN2, and must read the 12 node features of its models.",
     ),
     "acts": Format(
-        "bigtrk.formats.acts.export:export_run",
+        "bigtrk.formats.acts.modules:export_run",
         "Write models for ACTS's GNN plugin: ONNX, TorchScript.",
         takes=("trained",),
     ),

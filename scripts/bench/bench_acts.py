@@ -18,8 +18,7 @@ from time import perf_counter
 import torch
 
 from bigtrk.console import exit_on_bad_input, follow
-from bigtrk.formats.acts.export import export_run
-from bigtrk.formats.acts.modules import Stage
+from bigtrk.formats.acts.modules import Stage, export_run
 from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.models.protocol import no_exchange

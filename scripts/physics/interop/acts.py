@@ -12,7 +12,7 @@ from bigtrk.api import Graphs
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.truth import hit_particles
-from bigtrk.formats.acts.export import export_run, export_stages
+from bigtrk.formats.acts.modules import export_run, export_stages
 from bigtrk.formats.acts.simulation import FatrasOptions, simulate_with_acts
 from bigtrk.formats.acts.software import load_acts, python_step
 from bigtrk.pipeline.trained import stages_of

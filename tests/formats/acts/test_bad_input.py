@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bigtrk.formats.acts import export
+from bigtrk.formats.acts import modules
 from tests.programs import Run, refusal_of
 from tests.test_bad_input import one_line
 
@@ -65,7 +65,7 @@ def test_bad_input_is_told_in_one_line(
     if change:
         change(folder)
     if change is no_package:
-        monkeypatch.setattr(export, "find_spec", lambda _: None)
+        monkeypatch.setattr(modules, "find_spec", lambda _: None)
     monkeypatch.chdir(folder)
     before = sorted(folder.iterdir())
     command = ["bigtrk", "export", "acts", run, "out"]

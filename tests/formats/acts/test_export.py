@@ -12,8 +12,7 @@ import pytest
 
 from bigtrk.api import build_tracks
 from bigtrk.formats.acorn.model_files import import_model
-from bigtrk.formats.acts import export
-from bigtrk.formats.acts.export import readme
+from bigtrk.formats.acts import modules
 from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.models import load_scorer
 from bigtrk.pipeline.trained import stages_of
@@ -126,7 +125,7 @@ def test_tracks_of_exported_models(builder: str, made: Path, exported: Path) -> 
 @pytest.fixture(scope="module")
 def exported(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("exported") / "out"
-    export.export_stages(stages_of(made / "mine" / "classifier"), out)
+    modules.export_stages(stages_of(made / "mine" / "classifier"), out)
     return out
 
 
@@ -141,11 +140,11 @@ def test_an_earlier_export_is_replaced_by_a_whole_one(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as context:
-        context.setattr(export, "write_torchscript", full)
+        context.setattr(modules, "write_torchscript", full)
         with pytest.raises(OSError, match="No space"):
-            export.export_stages(other, out)
+            modules.export_stages(other, out)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    export.export_stages(other, out)
+    modules.export_stages(other, out)
     assert sorted(path.name for path in out.iterdir()) == ["README.md", *FILES["filter"]]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -157,7 +156,7 @@ def test_clusters_of_the_itk_are_features_of_acts(
     content = settings()
     state = AcornModel.drawn(0, content).state_dict()
     import_model(checkpoint(tmp_path / "a.ckpt", content, state), tmp_path / "run")
-    text = readme(stages_of(tmp_path / "run"))
+    text = modules.readme(stages_of(tmp_path / "run"))
     assert "| cluster_eta_2 | 1.0 | NodeFeature.Cluster2Eta |" in text
     added = Recorder(monkeypatch).run(text, Path("models"), "maps/itk")
     assert added["nodeFeatures"] == ITK

@@ -9,8 +9,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from bigtrk.formats.acts.export import OPSET, write_onnx, write_torchscript
-from bigtrk.formats.acts.modules import EDGE_ATTR, Stage, edge_attributes, forms_of
+from bigtrk.formats.acts import modules
+from bigtrk.formats.acts.modules import EDGE_ATTR, OPSET, Stage, edge_attributes, forms_of
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.models.mlps import Embedding
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
@@ -33,8 +33,8 @@ def exported(
 
 def write(made: Stage, folder: Path) -> None:
     for form in forms_of(made):
-        write_onnx(form, folder / f"model{form.suffix}.onnx")
-        write_torchscript(form, folder / f"model{form.suffix}.pt")
+        modules.write_onnx(form, folder / f"model{form.suffix}.onnx")
+        modules.write_torchscript(form, folder / f"model{form.suffix}.pt")
 
 
 def check(made: Stage, folder: Path, graphs: Iterable[EventGraph]) -> None:
