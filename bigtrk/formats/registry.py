@@ -43,7 +43,7 @@ GRAPH_READERS = {
 }
 # A format may keep more of a graph than bigtrk reads, in a section of the graph's file and in keys
 # of its record. function(opened, keep) thins the section to the edges `keep` [E] bool.
-SECTION_THINNERS = {"acorn": Format("bigtrk.formats.acorn.columns:thinned_section")}
+SECTION_THINNERS = {"acorn": Format("bigtrk.formats.acorn.export_graphs:thinned_section")}
 KEPT_IN_RECORDS = ("acorn_folder",)
 # function(graphs, out) returns the paths of the files; with `run`, scorer=... gives edges' scores.
 GRAPH_WRITERS = {

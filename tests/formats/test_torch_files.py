@@ -16,7 +16,7 @@ import torch
 from torch_geometric.data import Data
 
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.columns import READER
+from bigtrk.formats.acorn.import_graphs import READER
 from bigtrk.formats.torch_files import Described, ForeignObject
 from tests.formats.acorn.events import write
 

@@ -1,40 +1,144 @@
-"""Exports graphs to acorn, with the scores of a model or for acorn's own trainings.
+"""Exports graphs to acorn, with the scores of a model or for acorn's own trainings. Columns of
+acorn's that a graph has no place for are kept with imported graphs, and go back with them.
+
+acorn's newer names (`variable_with_prefix: true`) begin with the kind of the rows: hit_x [N],
+edge_y [E], track_particle_pt [T], of true edges. Its older ones do not: x, y, pt.
 
 Shapes: N hits, E edges, T true edges.
 """
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import yaml
 from torch import Tensor
 
 from bigtrk.console import follow
 from bigtrk.disk.files import new_folder, write_atomically
+from bigtrk.disk.safe_yaml import parse_yaml
 from bigtrk.errors import InputError
 from bigtrk.events.event import MODULE_IDS, Event
 from bigtrk.events.truth import true_edges
-from bigtrk.formats.acorn.columns import (
-    EDGES,
-    FOLDER,
-    HITS,
-    OLDER,
-    PARTICLE,
-    SCORES,
-    TRUE_EDGES_OF,
-    TRUE_MAP,
-    VERTEX,
-    AcornSource,
-    read_source,
-)
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.features import Ints
-from bigtrk.graphs.storage.event_folder import MANIFEST, GraphFolder
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Section
+from bigtrk.graphs.features import EDGE_FEATURES, Ints
+from bigtrk.graphs.storage.event_folder import MANIFEST, GraphFolder, SectionFile
 from bigtrk.tracks.files import event_number
+
+HITS, EDGES, TRUE_EDGES = "hit_", "edge_", "track_"  # how names begin in the newer scheme
+SCORES = "edge_scores"
+TRUE_MAP = "track_to_edge_map"
+PARTICLE = "track_particle_id"
+TRUE_EDGES_OF = "track_edges"
+VERTEX = tuple(f"track_particle_{axis}" for axis in ("vx", "vy", "vz"))
+
+_HIT_COLUMNS = (
+    *("x", "z", "r", "phi", "eta", "region", "volume_id", "layer_id", "module_id", "module_index"),
+    *(f"cluster_{column}_{side}" for column in ("r", "phi", "z", "eta") for side in (1, 2)),
+    *("weight", "cell_count", "cell_val", "leta", "lphi", "lx", "ly", "lz", "geta", "gphi"),
+)
+# Older name -> newer name; hit_y has no older one, since y meant the edges' truth.
+NEWER = {
+    **{name: HITS + name for name in _HIT_COLUMNS},
+    **{name: EDGES + name for name in EDGE_FEATURES},
+    "y": "edge_y",
+    "scores": SCORES,
+    "labels": "edge_track_labels",
+    "truth_map": TRUE_MAP,
+    "particle_id": PARTICLE,
+    **{name: f"track_particle_{name}" for name in ("pt", "radius", "primary", "nhits", "pdgId")},
+    "eta_particle": "track_particle_eta",
+    "redundant_split_edges": "track_redundant_split_edges",
+}
+OLDER = {newer: older for older, newer in NEWER.items()}
+
+
+SECTION = "acorn"
+FOLDER = "acorn_folder"  # in a record: such as trainset, where a graph goes back to
+_COLUMN = "column/"
+_BFLOAT16 = "bfloat16/"  # such a column's bits as int16, since numpy has no bfloat16
+_TURNED = "turned"
+_PLAIN = "plain"
+_IN_GRAPH = ("edge_index", *(EDGES + name for name in EDGE_FEATURES))
+
+
+@dataclass(frozen=True)
+class AcornSource:
+    """The columns that a graph had in acorn. turned [E] bool: edges that bigtrk reversed."""
+
+    tensors: dict[str, Tensor]
+    turned: Tensor
+    plain: dict[str, Any]
+
+    def columns(self, graph: EventGraph) -> dict[str, Any]:
+        """Returns acorn's columns of the graph by their newer names; its edges have the order and
+        directions that they had in acorn.
+        """
+        edges = torch.where(self.turned, graph.edge_index.flip(0), graph.edge_index)
+        truth = {} if graph.y is None else {f"{EDGES}y": graph.y}
+        return {"config": [], **self.plain, "edge_index": edges, **truth, **self.tensors}
+
+    def section(self) -> Section:
+        """Returns a file section of acorn's columns that the graph itself does not store."""
+        text = yaml.safe_dump(self.plain, sort_keys=False).encode()
+        plain = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        section = {_TURNED: self.turned, _PLAIN: plain}
+        for name, column in self.tensors.items():
+            if name in _IN_GRAPH or (name == f"{EDGES}y" and column.dtype is torch.bool):
+                continue
+            if column.dtype is torch.bfloat16:
+                section[_BFLOAT16 + name] = column.contiguous().view(torch.int16)
+            else:
+                section[_COLUMN + name] = column
+        return section
+
+
+def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
+    """Returns the section of acorn's columns after a filter that keeps the edges `keep` [E] bool.
+    Columns that only their length shows to be of edges are dropped.
+    """
+    source = read_source(opened)
+    assert source is not None
+    n_edges, tensors = len(keep), {}
+    for name, column in source.tensors.items():
+        if name == TRUE_MAP:
+            # Each true edge's index among the edges kept, or -1.
+            number = torch.cat([torch.where(keep, keep.cumsum(0) - 1, -1), torch.tensor([-1])])
+            known = (column >= 0) & (column < n_edges)
+            tensors[name] = number[column.long().where(known, -1)]
+        elif name.startswith((HITS, TRUE_EDGES)) or n_edges not in column.shape:
+            tensors[name] = column
+        elif name.startswith(EDGES):
+            tensors[name] = column[keep] if len(column) == n_edges else column[..., keep]
+    return AcornSource(tensors, source.turned[keep], source.plain).section()
+
+
+def read_source(opened: SectionFile) -> AcornSource | None:
+    """Reads acorn's own columns from a graph's file; None if the graph is not from acorn."""
+    if SECTION not in opened.digests:
+        return None
+    content = opened.read(SECTION)
+    remedy = "import acorn's graphs again"
+    turned, text = content.get(_TURNED), content.get(_PLAIN)
+    if turned is None or text is None or turned.shape != (opened.record["edges"],):
+        raise InputError(f"{opened.path}: acorn's own columns are missing or damaged; {remedy}")
+    try:
+        plain = parse_yaml(text.numpy().tobytes().decode())
+        assert isinstance(plain, dict)
+    except (ValueError, AssertionError):
+        raise InputError(f"{opened.path}: its acorn config cannot be read; {remedy}") from None
+    columns = {}
+    for name, tensor in content.items():
+        if name.startswith(_COLUMN):
+            columns[name.removeprefix(_COLUMN)] = tensor
+        elif name.startswith(_BFLOAT16):
+            columns[name.removeprefix(_BFLOAT16)] = tensor.view(torch.bfloat16)
+    return AcornSource(columns, turned, plain)
 
 
 def own_columns(graph: EventGraph) -> dict[str, Any]:

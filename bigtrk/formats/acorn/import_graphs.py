@@ -6,7 +6,8 @@ particles.
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,23 @@ from torch import Tensor
 
 from bigtrk.console import warn_once
 from bigtrk.disk.files import check_file
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, one_line
 from bigtrk.events.event import MODULE_IDS, NOISE
-from bigtrk.formats.acorn.columns import (
+from bigtrk.formats.acorn.export_graphs import (
     EDGES,
     FOLDER,
     HITS,
+    NEWER,
+    OLDER,
     PARTICLE,
+    SCORES,
     SECTION,
     TRUE_EDGES_OF,
     VERTEX,
-    AcornColumns,
     AcornSource,
-    read_acorn_columns,
 )
 from bigtrk.formats.registry import PtUnit
+from bigtrk.formats.torch_files import LIGHTNING, NUMPY, PYG, ForeignObject, TorchReader
 from bigtrk.graphs.builders.builder import TARGET, quality_of
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable, target_edges
 from bigtrk.graphs.features import (
@@ -44,6 +47,128 @@ from bigtrk.graphs.features import (
 )
 from bigtrk.graphs.storage.event_folder import ORIGIN
 from bigtrk.graphs.storage.graph_folder import GraphToMake, MadeWithMore, as_it_is, fill_folder
+
+READER = TorchReader(
+    held=(*NUMPY, *PYG, *LIGHTNING),
+    without="save the graph without it",
+    again="write the graph again with acorn",
+)
+_OF_BATCHES = ("batch", "ptr", "num_nodes", "_num_nodes")  # added by a DataBatch of one graph
+_RESULTS = (SCORES, "edge_track_labels")
+MOST_VALUES = 50_000  # plain ones of one graph
+_PLAIN_KEYS = (int, float, str)
+
+
+@dataclass(frozen=True)
+class AcornColumns:
+    """The columns of one graph. tensors: as saved, by acorn's newer names. plain: other values,
+    such as config and event_id.
+    """
+
+    file: Path
+    tensors: dict[str, Tensor]
+    plain: dict[str, Any]
+
+    def column(self, name: str, rows: int, of: str) -> Tensor | None:
+        """Returns the column `name` [rows]; None if absent. of: noun for the rows, in messages."""
+        found = self.tensors.get(name)
+        if found is not None and found.shape != (rows,):
+            raise self.bad(name, f"has shape {list(found.shape)} for {rows} {of}", "correct it")
+        return found
+
+    def needed(self, name: str, where: str) -> Tensor:
+        """Returns the tensor `name`; InputError without it, with the remedy `where`."""
+        if name not in self.tensors:
+            raise InputError(f"{self.file}: has no {_both(name)}; {where}")
+        return self.tensors[name]
+
+    def bad(self, name: str, problem: str, remedy: str) -> InputError:
+        """Returns an InputError that names the file, column and remedy."""
+        return InputError(f"{self.file}: {_both(name)} {problem}; {remedy}")
+
+
+def read_acorn_columns(file: Path) -> AcornColumns:
+    """Reads the columns of a graph that acorn saved, in .pyg or .pyg.gz."""
+    raw = {name: one for name, one in READER.columns(file).items() if name not in _OF_BATCHES}
+    tensors = {name: one for name, one in raw.items() if type(one) is Tensor}
+    named = _in_newer_names(file, tensors)
+    if is_older(tensors):
+        _check_sizes(file, named)
+    others = {name: one for name, one in raw.items() if name not in tensors}
+    for name in [
+        name for name, one in others.items() if isinstance(one, ForeignObject) and not one.items
+    ]:
+        warn_once(name, f"{file}: its value {one_line(name)} is of an unknown class and left out")
+        del others[name]
+    budget = iter(range(MOST_VALUES))
+    try:
+        plain = {name: _plain(one, budget) for name, one in others.items()}
+    except (StopIteration, RecursionError):
+        raise InputError(f"{file}: has too many values; save only its tensors") from None
+    return AcornColumns(file, named, plain)
+
+
+def _in_newer_names(file: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Renames columns to acorn's newer names. If a result is saved under both names with different
+    values, as when acorn scores a graph again, both are dropped.
+    """
+    newer = {name: NEWER.get(name, name) for name in tensors}
+    if is_older(tensors) and "y" in tensors and tensors["y"].is_floating_point():
+        newer["y"] = f"{HITS}y"  # as acorn's data reading has it, before edges are made
+    renamed = {name: tensor for name, tensor in tensors.items() if newer[name] == name}
+    for name, tensor in tensors.items():
+        known = renamed.setdefault(newer[name], tensor)
+        alike = known.dtype == tensor.dtype and known.shape == tensor.shape
+        if alike and bool(((known == tensor) | (known.isnan() & tensor.isnan())).all()):
+            continue
+        if newer[name] not in _RESULTS:
+            raise InputError(
+                f"{file}: {one_line(name)} and {newer[name]}, acorn's two names of one column, "
+                f"differ; save the graph with one of them"
+            )
+        del renamed[newer[name]]
+    return renamed
+
+
+def is_older(names: Iterable[str]) -> bool:
+    """True if the columns of hits have only acorn's older names."""
+    return not any(name.startswith(HITS) and name != "hit_id" for name in names)
+
+
+def _check_sizes(file: Path, tensors: dict[str, Tensor]) -> None:
+    """Raises InputError if lengths, which acorn's older names rely on, do not identify columns."""
+    edges = tensors.get("edge_index", torch.empty(2, 0)).shape[-1]
+    hits = tensors.get("hit_id", tensors.get(f"{HITS}z", torch.empty(0))).numel()
+    true = tensors.get("track_edges", torch.empty(2, 0)).shape[-1]
+    for what, count in (("hits", hits), ("true edges", true)):
+        if edges and edges == count:
+            raise InputError(
+                f"{file}: has as many {what} as edges ({edges}), so acorn's older names do not "
+                "tell their columns apart; save it with variable_with_prefix: true"
+            )
+
+
+def _plain(value: Any, budget: Iterator[int]) -> Any:
+    """Converts a value to plain texts, numbers, lists and dictionaries, without its classes."""
+    next(budget)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, ForeignObject):
+        value = value.items
+    if isinstance(value, dict):
+        named = (
+            (k if isinstance(k, _PLAIN_KEYS) else type(k).__name__, v) for k, v in value.items()
+        )
+        return {key: _plain(one, budget) for key, one in named}
+    if isinstance(value, list | tuple | set):
+        return [_plain(one, budget) for one in value]
+    return type(value).__name__
+
+
+def _both(name: str) -> str:
+    """Returns a column's newer name, and its older one if it has one, for messages."""
+    return f"{name} ({OLDER[name]})" if name in OLDER else one_line(name)
+
 
 ENDINGS = (".pyg", ".pyg.gz")
 _EVENT = re.compile(r"(?:.*_)?(event\d{1,18})(?:-graph)?")
