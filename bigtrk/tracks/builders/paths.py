@@ -1,45 +1,14 @@
 """Finds the longest paths of a graph, one after another.
 
-Shapes: N hits, K edges, V hits that have edges, renumbered so that edges lead to higher numbers.
+Shapes: N hits, K edges.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.tracks.builders.builder import NO_TRACK, Edges, adjacency
-
-
-class Successors(NamedTuple):
-    """Edges by source: rows first[v] to first[v + 1] - 1 lead out of node v, the best one first.
-
-    first [V + 1], target [K] int64; score [K] float64; hit [V] int64: the hit of each node.
-    """
-
-    first: NDArray[np.int64]
-    target: NDArray[np.int64]
-    score: NDArray[np.float64]
-    hit: NDArray[np.int64]
-
-
-def _successors(edges: Edges, n_hits: int) -> Successors:
-    """Sorts edges [K] by source node and falling score; ties by the destination's hit number.
-
-    Nodes are hits in topological order: by the number of edges of the longest path that ends at the
-    hit, then by hit number.
-    """
-    depth = _depth(edges, n_hits)
-    hit = np.argsort(depth, kind="stable")
-    hit = hit[depth[hit] >= 0]
-    node = np.empty(n_hits, np.int64)
-    node[hit] = np.arange(len(hit))
-    source = node[edges.source]
-    order = np.lexsort((edges.destination, -edges.score, source))
-    first = np.zeros(len(hit) + 1, np.int64)
-    np.cumsum(np.bincount(source, minlength=len(hit)), out=first[1:])
-    return Successors(first, node[edges.destination[order]], edges.score[order], hit)
 
 
 def _depth(edges: Edges, n_hits: int) -> NDArray[np.int64]:
@@ -57,7 +26,7 @@ def _depth(edges: Edges, n_hits: int) -> NDArray[np.int64]:
     return depth
 
 
-UNUSED = -2  # of a node that is in no path yet
+UNUSED = -2  # of a hit that is in no path yet
 
 
 def longest_paths(
@@ -65,18 +34,22 @@ def longest_paths(
 ) -> NDArray[np.int64]:
     """Returns the number of the path that each hit is in [N], or NO_TRACK, in order of taking.
 
-    Each unused node in turn starts paths over unused nodes, which follow the best edge if its score
-    is above `best`, and each other edge if its score is above `others`. The longest path is taken;
-    of equally long ones, the one that follows better edges first. If it has fewer than `min_hits`
-    hits, only the starting node is used up.
+    Each unused hit in turn starts paths over unused hits, which follow the best edge if its score
+    is above `best`, and each other edge if its score is above `others`. Hits are in topological
+    order: by the number of edges of the longest path that ends at the hit, then by hit number. Of
+    equal scores, the edge to the hit with the lower number is better. The longest path is taken; of
+    equally long ones, the one that follows better edges first. If it has fewer than `min_hits`
+    hits, only the starting hit is used up.
     """
-    graph = _successors(edges, n_hits)
-    path, first = [UNUSED] * len(graph.hit), graph.first.tolist()
-    out = list(zip(graph.target.tolist(), graph.score.tolist(), strict=True))
+    depth = _depth(edges, n_hits)
+    edges = edges.where(np.lexsort((edges.destination, -edges.score, edges.source)))
+    first = np.searchsorted(edges.source, np.arange(n_hits + 1)).tolist()
+    out = list(zip(edges.destination.tolist(), edges.score.tolist(), strict=True))
+    path = np.where(depth < 0, NO_TRACK, UNUSED).tolist()
 
-    def followed(node: int) -> Iterator[int]:
+    def followed(hit: int) -> Iterator[int]:
         lowest = best
-        for target, score in out[first[node] : first[node + 1]]:
+        for target, score in out[first[hit] : first[hit + 1]]:
             if path[target] == UNUSED:
                 if score <= lowest:
                     return
@@ -84,27 +57,25 @@ def longest_paths(
                 lowest = others
 
     number = 0
-    for start in range(len(path)):
+    for start in np.argsort(depth, kind="stable").tolist():
         if path[start] != UNUSED:
             continue
         ways: dict[int, list[int]] = {}
         waiting = [start]
         while waiting:
-            if (node := waiting.pop()) not in ways:
-                ways[node] = list(followed(node))
-                waiting += ways[node]
+            if (hit := waiting.pop()) not in ways:
+                ways[hit] = list(followed(hit))
+                waiting += ways[hit]
         length, following = dict.fromkeys(ways, 1), dict.fromkeys(ways, -1)
-        # Edges lead to later nodes, so these are computed first.
-        for node in sorted(ways, reverse=True):
-            for target in ways[node]:
-                if length[target] >= length[node]:
-                    length[node], following[node] = length[target] + 1, target
+        # Edges lead to deeper hits, so these are computed first.
+        for hit in sorted(ways, key=depth.item, reverse=True):
+            for target in ways[hit]:
+                if length[target] >= length[hit]:
+                    length[hit], following[hit] = length[target] + 1, target
         path[start] = NO_TRACK
         if length[start] >= min_hits:
-            node = start
-            while node >= 0:
-                path[node], node = number, following[node]
+            hit = start
+            while hit >= 0:
+                path[hit], hit = number, following[hit]
             number += 1
-    of_hit = np.full(n_hits, NO_TRACK, np.int64)
-    of_hit[graph.hit] = path
-    return of_hit
+    return np.array(path, np.int64)
