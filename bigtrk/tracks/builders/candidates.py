@@ -223,10 +223,18 @@ def find_candidates(tree: HitTree, position: Values, min_hits: int) -> Candidate
     Unions of more than MOST_HITS hits are no candidates.
     """
     union = np.flatnonzero((tree.size >= min_hits) & (tree.size <= MOST_HITS))
-    size = tree.size[union]
+    size, parent = tree.size[union], tree.parents()[union]
     place = ranges(tree.first[union], size)
     hits = HitGroups(tree.hits[place], size)
-    return Candidates(union, hits, _features(tree, union, hits, place, position))
+    features = features_of(
+        hits,
+        position,
+        logit(tree.score[union]),
+        _mean_logits(tree, hits, place),
+        logit(np.where(parent < 0, LOWEST_SCORE, tree.score[parent])),
+        np.log1p(np.where(parent < 0, 0, tree.size[parent] - size)),
+    )
+    return Candidates(union, hits, features)
 
 
 def are_good(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
@@ -247,34 +255,19 @@ def are_good(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
 def are_pure(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
     """Marks the groups whose hits are all of one particle. particle_id [N] (0: noise) -> [C]."""
     particle = particle_id[hits.hit]
-    first = np.repeat(particle[hits.begin], hits.size)
-    pure: NDArray[np.bool_] = np.logical_and.reduceat(
-        (particle == first) & (particle != NOISE), hits.begin
-    )
+    least = np.minimum.reduceat(particle, hits.begin)
+    most = np.maximum.reduceat(particle, hits.begin)
+    pure: NDArray[np.bool_] = (least == most) & (least != NOISE)
     return pure
 
 
-def _features(
-    tree: HitTree, union: Ids, hits: HitGroups, place: Ids, position: Values
-) -> NDArray[np.float32]:
-    parent = tree.parents()[union]
-    others = tree.size[parent] - hits.size
-    columns = (
-        hits.size,
-        logit(tree.score[union]),
-        _mean_logits(tree, hits, place),
-        logit(np.where(parent < 0, LOWEST_SCORE, tree.score[parent])),
-        np.log1p(np.where(parent < 0, 0, others)),
-        *helix_features(hits, position),
-    )
-    return np.stack(columns, axis=1).astype(np.float32)
-
-
-def helix_features(hits: HitGroups, position: Values) -> tuple[Values, ...]:
-    """Computes the features from circle_residual to last_r of each group, [C] each."""
+def features_of(hits: HitGroups, position: Values, *scores: Values) -> NDArray[np.float32]:
+    """Computes the features of groups: [C, F]. scores: lowest_score to next_hits, [C] each."""
     fit = fit_helices(hits, position)
     r = np.hypot(position[:, 0], position[:, 1])[hits.hit]
-    return (
+    columns = (
+        hits.size,
+        *scores,
         np.log(fit.circle_residual + _RESIDUAL),
         np.log(fit.line_residual + _RESIDUAL),
         np.log(fit.circle_largest + _RESIDUAL),
@@ -286,6 +279,7 @@ def helix_features(hits: HitGroups, position: Values) -> tuple[Values, ...]:
         np.minimum.reduceat(r, hits.begin),
         np.maximum.reduceat(r, hits.begin),
     )
+    return np.stack(columns, axis=1).astype(np.float32)
 
 
 def _mean_logits(tree: HitTree, hits: HitGroups, place: Ids) -> Values:

@@ -23,7 +23,7 @@ from bigtrk.tracks.builders.builder import (
     numbered,
     outward_edges,
 )
-from bigtrk.tracks.builders.candidates import HitGroups, helix_features, logit, ranges
+from bigtrk.tracks.builders.candidates import HitGroups, features_of, logit, ranges
 from bigtrk.tracks.builders.hit_tree import Ids, Values
 
 MIN_HITS = 3
@@ -83,15 +83,16 @@ def find_triplets(graph: ScoredGraph, free: NDArray[np.bool_]) -> Triplets:
     inner, outer = edges.source[first], edges.destination[second]
     hit = np.column_stack([inner, edges.destination[first], outer])
     one, other = np.log(edges.score[first]), np.log(edges.score[second])
-    chains = _described(
-        graph,
-        HitGroups(hit.ravel(), np.full(len(hit), 3)),
-        np.minimum(one, other),
-        (one + other) / 2,
+    hits = HitGroups(hit.ravel(), np.full(len(hit), 3))
+    features = features_of(
+        hits,
+        graph.position,
+        logit(np.exp(np.minimum(one, other))),
+        logit(np.exp((one + other) / 2)),
         _best_score(edges.source, edges.score, graph.n_hits)[outer],
         _best_score(edges.destination, edges.score, graph.n_hits)[inner],
     )
-    return Triplets(module, edges, first, second, chains)
+    return Triplets(module, edges, first, second, Chains(hits, features))
 
 
 def find_chains(graph: ScoredGraph, triplets: Triplets, judge: Judge, min_hits: int) -> Chains:
@@ -123,17 +124,17 @@ def find_chains(graph: ScoredGraph, triplets: Triplets, judge: Judge, min_hits: 
         lowest = np.minimum(lowest[row], log_score[link])
         if (n_hits := chain.shape[1]) >= max(min_hits, MIN_HITS):
             found.append((chain.ravel(), np.full(len(chain), n_hits), start, end, lowest, total))
-    hits, size, start, end, lowest, total = (
-        np.concatenate(one) for one in zip(*found, strict=True)
-    )
-    return _described(
-        graph,
-        HitGroups(hits, size),
-        lowest,
-        total / (size - 2),
+    hit, size, start, end, lowest, total = (np.concatenate(one) for one in zip(*found, strict=True))
+    hits = HitGroups(hit, size)
+    features = features_of(
+        hits,
+        graph.position,
+        logit(np.exp(lowest)),
+        logit(np.exp(total / (size - 2))),
         _best_score(links.source, links.score, len(edges.score))[end],
         _best_score(links.destination, links.score, len(edges.score))[start],
     )
+    return Chains(hits, features)
 
 
 def _best(edges: Edges, here: Ids, there: Ids) -> Edges:
@@ -155,26 +156,6 @@ def _modules(graph: ScoredGraph) -> Ids:
     if graph.modules is None:
         return np.arange(graph.n_hits)
     return np.unique(graph.modules, axis=0, return_inverse=True)[1].reshape(-1)
-
-
-def _described(
-    graph: ScoredGraph,
-    hits: HitGroups,
-    lowest: Values,
-    mean: Values,
-    best_next: Values,
-    best_before: Values,
-) -> Chains:
-    """Makes Chains with features. lowest, mean [C]: of the logarithms of each chain's scores."""
-    columns = (
-        hits.size,
-        logit(np.exp(lowest)),
-        logit(np.exp(mean)),
-        best_next,
-        best_before,
-        *helix_features(hits, graph.position),
-    )
-    return Chains(hits, np.stack(columns, axis=1).astype(np.float32))
 
 
 def take_chains(hits: HitGroups, gain: Values, track_id: Ids, min_hits: int) -> Ids:
