@@ -116,14 +116,15 @@ def best_at(
     here: NDArray[np.int64],
     there: NDArray[np.int64],
     score: NDArray[np.floating] | NDArray[np.int64],
+    most: int = 1,
 ) -> NDArray[np.bool_]:
-    """Marks the best of the pairs that share a value of `here`: the one of highest score. Of equal
-    scores, the pair with the lower `there` is better. [K] each -> [K].
+    """Marks the `most` best of the pairs that share a value of `here`: those of highest score. Of
+    equal scores, the pair with the lower `there` is better. [K] each -> [K].
     """
     order = np.lexsort((there, -score, here))
-    begins = np.diff(here[order], prepend=-1) != 0
+    rank = np.arange(len(order)) - np.searchsorted(here[order], here[order])
     best = np.zeros(len(here), bool)
-    best[order[begins]] = True
+    best[order[rank < most]] = True
     return best
 
 

@@ -72,8 +72,9 @@ def find_triplets(graph: ScoredGraph, free: NDArray[np.bool_]) -> Triplets:
     # A pair of hits may have edges in both directions.
     pair = edges.source * graph.n_hits + edges.destination
     edges = edges.where(best_at(pair, edges.destination, edges.score))
-    edges = _best(edges, edges.destination, edges.source)
-    edges = _best(edges, edges.source, edges.destination)
+    edges = edges.where(best_at(edges.destination, edges.source, edges.score, MOST_EDGES))
+    edges = edges.where(best_at(edges.source, edges.destination, edges.score, MOST_EDGES))
+    edges = edges.where(np.lexsort((edges.destination, -edges.score, edges.source)))
     begin = np.searchsorted(edges.source, np.arange(graph.n_hits + 1))
     n_next = np.diff(begin)[edges.destination]
     first = np.repeat(np.arange(len(n_next)), n_next)
@@ -135,13 +136,6 @@ def find_chains(graph: ScoredGraph, triplets: Triplets, judge: Judge, min_hits: 
         _best_score(links.destination, links.score, len(edges.score))[start],
     )
     return Chains(hits, features)
-
-
-def _best(edges: Edges, here: Ids, there: Ids) -> Edges:
-    """Keeps the MOST_EDGES best edges of each value of `here` [E], sorted by that value."""
-    order = np.lexsort((there, -edges.score, here))
-    rank = np.arange(len(order)) - np.searchsorted(here[order], here[order])
-    return edges.where(order[rank < MOST_EDGES])
 
 
 def _best_score(end: Ids, score: Values, n_ends: int) -> Values:
