@@ -83,14 +83,13 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
     if len({event.graph.modules is None for event in events}) > 1:
         raise InputError("only some events name the module of each hit; leave the others out")
     features, good = _examples(events, [one.candidates for one in events], are_good)
-    n_good = int(good.sum())
-    if n_good in (0, len(good)):
-        raise InputError(
-            f"{n_good} of {len(good)} candidate tracks of {MIN_HITS} hits or more are good, but "
-            "track quality is learnt from good and bad ones; give more events, or better edge "
-            "scores"
-        )
     quality = _learnt(features, good, events, seed)
+    if quality is None:
+        raise InputError(
+            f"{int(good.sum())} of {len(good)} candidate tracks of {MIN_HITS} hits or more are "
+            "good, but track quality is learnt from good and bad ones; give more events, or better "
+            "edge scores"
+        )
     left = [
         triplets_left(
             one.graph, one.tree, one.candidates, quality(one.candidates.features) - SURE, MIN_HITS
@@ -98,17 +97,13 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
         for one in events
     ]
     found = [one.chains for one in left]
-    features, good = _examples(events, found, are_pure)
-    if int(good.sum()) in (0, len(good)):
+    triplets = _learnt(*_examples(events, found, are_pure), events, seed)
+    if triplets is None:
         return quality
-    triplets = _learnt(features, good, events, seed)
     pairs = zip(events, left, strict=True)
     found = [find_chains(event.graph, one, triplets, MIN_HITS) for event, one in pairs]
-    features, good = _examples(events, found, are_good)
-    if int(good.sum()) in (0, len(good)):
-        return quality
-    chains = _learnt(features, good, events, seed)
-    return replace(quality, second=SecondPass(triplets, chains))
+    chains = _learnt(*_examples(events, found, are_good), events, seed)
+    return quality if chains is None else replace(quality, second=SecondPass(triplets, chains))
 
 
 def _learnt(
@@ -116,14 +111,32 @@ def _learnt(
     good: NDArray[np.float32],
     events: Sequence[KnownEvent],
     seed: int,
-) -> Quality:
+) -> Quality | None:
+    """Trains a network on examples, features [C, F] and labels [C], by mean cross entropy; the
+    learning rate falls linearly to 0. None if none or all of the examples are good.
+    """
+    if int(good.sum()) in (0, len(good)):
+        return None
     # Sums of a million values in float32 lose digits.
     mean = torch.from_numpy(features.mean(axis=0, dtype=np.float64)).float()
     deviation = torch.from_numpy(features.std(axis=0, dtype=np.float64)).float()
     scale = deviation.where(deviation > 0, 1)
-    weights = _train(standardised(features, mean, scale), torch.from_numpy(good), seed)
-    weights = [weight.detach() for weight in weights]
-    return Quality(events[0].graph.modules is not None, mean, scale, tuple(weights))
+    inputs, labels = standardised(features, mean, scale), torch.from_numpy(good)
+    generator = torch.Generator().manual_seed(seed)
+    weights = _fresh(generator)
+    # The number that shows each candidate PASSES times, within limits.
+    steps = min(max(PASSES * len(good) // BATCH, LEAST_STEPS), STEPS)
+    optimizer = torch.optim.Adam(weights, LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    for _ in range(steps):
+        rows = torch.randint(len(good), (BATCH,), generator=generator)
+        loss = binary_cross_entropy_with_logits(logits(weights, inputs[rows]), labels[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    trained = tuple(weight.detach() for weight in weights)
+    return Quality(events[0].graph.modules is not None, mean, scale, trained)
 
 
 def _examples(
@@ -139,24 +152,6 @@ def _examples(
     return features, np.concatenate([empty[:, 0], *good])
 
 
-def _train(features: Tensor, good: Tensor, seed: int) -> list[Tensor]:
-    """Trains a network's weights by mean cross entropy; the learning rate falls linearly to 0."""
-    generator = torch.Generator().manual_seed(seed)
-    weights = _fresh(generator)
-    # The number that shows each candidate PASSES times, within limits.
-    steps = min(max(PASSES * len(good) // BATCH, LEAST_STEPS), STEPS)
-    optimizer = torch.optim.Adam(weights, LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
-    for _ in range(steps):
-        rows = torch.randint(len(good), (BATCH,), generator=generator)
-        loss = binary_cross_entropy_with_logits(logits(weights, features[rows]), good[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    return weights
-
-
 def _fresh(generator: torch.Generator) -> list[Tensor]:
     """Draws a network's initial weights and biases, distributed as nn.Linear's."""
     weights = []
@@ -170,21 +165,10 @@ def _fresh(generator: torch.Generator) -> list[Tensor]:
 UNCHOSEN = 0.5  # weighs a fake and a lost particle equally
 # In Fatras's events 0.005 found 0.2 % more particles than 0.025, and few fakes.
 THRESHOLDS = (0.005, 0.01, *(step / 40 for step in range(1, 40)))
-PT_MIN = 1.0  # GeV
 # A track and a particle match as in the first lines of `bigtrk score`.
-MATCHING = Matching("ATLAS", "strict", pt_min=PT_MIN, min_track_length=MIN_HITS, hits_min=MIN_HITS)
+MATCHING = Matching("ATLAS", "strict", pt_min=1.0, min_track_length=MIN_HITS, hits_min=MIN_HITS)
 
 Scan = dict[float, TrackMetrics]  # of the tracks at each threshold
-
-
-def scan_thresholds(event: KnownEvent, particles: Particles, quality: Quality) -> Scan:
-    """Returns the metrics of an event's tracks at each of THRESHOLDS; grows its tree once."""
-    tracks = tracks_at(event.graph, event.tree, event.candidates, quality, MIN_HITS)
-    scan = {}
-    for threshold in THRESHOLDS:
-        track_id = tracks(threshold)
-        scan[threshold] = match_tracks(track_id, event.particle_id, particles, MATCHING).metrics
-    return scan
 
 
 def cross_fitted_scan(events: Sequence[tuple[KnownEvent, Particles]], seed: int) -> Scan:
@@ -196,8 +180,14 @@ def cross_fitted_scan(events: Sequence[tuple[KnownEvent, Particles]], seed: int)
     shown = follow(events, len(events), "choosing the threshold")
     for left_out, (event, particles) in enumerate(shown):
         others = [known for row, (known, _) in enumerate(events) if row != left_out]
-        scans.append(scan_thresholds(event, particles, train_quality(others, seed)))
-    return {threshold: pooled([scan[threshold] for scan in scans]) for threshold in THRESHOLDS}
+        quality = train_quality(others, seed)
+        tracks = tracks_at(event.graph, event.tree, event.candidates, quality, MIN_HITS)
+        found = (
+            match_tracks(tracks(threshold), event.particle_id, particles, MATCHING)
+            for threshold in THRESHOLDS
+        )
+        scans.append([judgement.metrics for judgement in found])
+    return dict(zip(THRESHOLDS, map(pooled, zip(*scans, strict=True)), strict=True))
 
 
 def choose_threshold(scan: Mapping[float, TrackMetrics], fakes: float) -> float:
