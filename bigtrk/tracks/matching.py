@@ -191,9 +191,19 @@ def match_tracks(
     track_id: Ids, particle_id: Ids, particles: Particles, matching: Matching
 ) -> Judgement:
     """Matches one event's tracks: track_id [N] (-1: in no track), particle_id [N] (0: noise)."""
-    candidates = _reconstructable(particle_id, particles, matching)
+    nhits = particles.nhits
+    if matching.mode == "acorn":
+        seen, counts = np.unique(particle_id, return_counts=True)
+        nhits = np.append(counts, 0)[rows_of(particles.particle_id, seen)]
+    chosen = (nhits >= max(matching.hits_min, 1)) & (particles.particle_id != NOISE)
+    if matching.pt_min > 0:
+        chosen &= particles.pt >= matching.pt_min
+    candidates = np.flatnonzero(chosen)
     rows = overlaps(track_id, particle_id)
-    matched, reconstructed = _matches(rows, _true_hits(rows, particles, matching), matching)
+    # For a particle that the table lacks, the hits seen are counted.
+    listed = np.append(nhits, 0)[rows_of(rows.particle_id, particles.particle_id)]
+    true_hits = np.maximum(rows.particle_hits, listed)
+    matched, reconstructed = _matches(rows, true_hits, matching)
     long = rows.track_hits >= matching.min_track_length
     found, times = np.unique(rows.particle_id[reconstructed & long], return_counts=True)
     tracks = np.unique(rows.track_id[long])
@@ -209,28 +219,6 @@ def pooled(events: Sequence[TrackMetrics]) -> TrackMetrics:
     """Sums the counts of several events; rates then follow from the sums, as in acorn."""
     names = [field.name for field in fields(TrackMetrics)]
     return TrackMetrics(*(sum(getattr(event, name) for event in events) for name in names))
-
-
-def _reconstructable(particle_id: Ids, particles: Particles, matching: Matching) -> Ids:
-    """Returns the indices of the particles that `matching` counts as reconstructable."""
-    nhits = particles.nhits
-    if matching.mode == "acorn":
-        seen, counts = np.unique(particle_id, return_counts=True)
-        nhits = np.append(counts, 0)[rows_of(particles.particle_id, seen)]
-    chosen: Mask = (nhits >= max(matching.hits_min, 1)) & (particles.particle_id != NOISE)
-    if matching.pt_min > 0:
-        chosen &= particles.pt >= matching.pt_min
-    return np.flatnonzero(chosen)
-
-
-def _true_hits(rows: Overlaps, particles: Particles, matching: Matching) -> Ids:
-    """Returns the number of hits of each row's particle, as the mode counts them: [R]."""
-    if matching.mode == "acorn":
-        return rows.particle_hits
-    # For a particle that the table lacks, the hits seen are counted.
-    in_event = np.append(particles.nhits, 0)[rows_of(rows.particle_id, particles.particle_id)]
-    hits: Ids = np.maximum(rows.particle_hits, in_event)
-    return hits
 
 
 def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, Mask]:
