@@ -44,13 +44,12 @@ from bigtrk.tracks.edge_metrics import edge_scores_record, score_counts
 from bigtrk.tracks.evaluation import (
     JudgedTracks,
     budget_matching,
-    category_bins,
-    first_that_fits,
     judge_hits,
+    losses_of,
     summarise_judged,
     true_particles,
 )
-from bigtrk.tracks.matching import Criteria, Ids, Judgement, Matching, match_tracks
+from bigtrk.tracks.matching import Criteria, Ids, Judgement, Mask, Matching, match_tracks
 from bigtrk.training.model_files import load_model, model_configuration
 
 FULL_TURN = 2 * math.pi
@@ -97,7 +96,6 @@ def nearest_distances(eta: Floats, phi: Floats) -> Floats:
     return distance
 
 
-Mask = NDArray[np.bool_]
 EVENT, BUILDER = "event", "builder"  # before the first stage; the last stage
 CATEGORIES = ("found", "hits", "radius", "filter", "true_edges_cut", "merged", "builder")
 # Stage -> the parts of a Passage whose seconds it sums.
@@ -201,15 +199,16 @@ def event_losses(
     watched = WatchedEvent(event, budget_matching(criteria.matchings()), edge_cut)
     tracks, passage = pipeline.tracks(event, criteria.min_hits, watched)
     found = watched.take_tracks(tracks)
-    category = first_that_fits([found, *(~findable for findable in watched.findable)])
     axes = particle_axes(event, watched.wanted, criteria.min_hits)
+    conditions = [found, *(~findable for findable in watched.findable)]
+    losses, loss_bins = losses_of(conditions, CATEGORIES, axes)
     return EventLosses(
         hits=len(tracks),
         tracks=judge_hits(event, tracks, criteria.matchings()),
         stages=watched.counts,
         scores=watched.scores,
-        losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
-        loss_bins=category_bins(category, CATEGORIES, axes),
+        losses=losses,
+        loss_bins=loss_bins,
         passage=passage,
     )
 

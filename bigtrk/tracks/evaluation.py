@@ -9,7 +9,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bigtrk.errors import InputError
@@ -34,6 +33,7 @@ from bigtrk.tracks.matching import (
     Criteria,
     Ids,
     Judgement,
+    Mask,
     Matching,
     Mode,
     Particles,
@@ -79,24 +79,19 @@ def track_bins(
 
 
 CATEGORIES = ("found", "no_true_edges", "too_few_true_edges", "true_edges_cut", "merged")
-Mask = NDArray[np.bool_]
 
 
-def first_that_fits(conditions: Sequence[Mask]) -> Ids:
-    """Returns, for each particle, the index of the first condition that it meets, or the number of
-    conditions if it meets none. conditions: at least one, each [C] -> [C].
+def losses_of(
+    conditions: Sequence[Mask], names: Sequence[str], axes: Axes
+) -> tuple[list[int], Bins]:
+    """Puts each particle in the first of the categories `names` whose condition it meets; the last
+    has none. Returns the number of particles in each, and bins of its share, "NAME_by_AXIS".
+
+    conditions: at least one, [C] each. axes: for each quantity the particles' values [C] and the
+    limits of its bins.
     """
-    place: Ids = np.argmax([*conditions, np.ones_like(conditions[0])], axis=0)
-    return place
-
-
-def category_bins(category: Ids, names: Sequence[str], axes: Axes) -> Bins:
-    """Bins the share of particles in each category. category [C]: each particle's index in `names`.
-
-    axes: for each quantity the particles' values [C] and the limits of its bins. The bins' names
-    are "NAME_by_AXIS".
-    """
-    return {
+    category = np.argmax([*conditions, np.ones_like(conditions[0])], axis=0)
+    return np.bincount(category, minlength=len(names)).tolist(), {
         f"{name}_by_{axis}": binned_ratio(values, category == place, edges)
         for axis, (values, edges) in axes.items()
         for place, name in enumerate(names)
@@ -204,13 +199,14 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
     with_true_edges = event.particle_id[event.edge_index[1][event.y]]
     has_true_edges = np.isin(table.particle_id[particle], with_true_edges)
     found, *others = (tracks[1][BUDGET].reconstructed for tracks in (model, perfect, true_kept))
-    category = first_that_fits([found, ~has_true_edges, *(~other for other in others)])
+    conditions = [found, ~has_true_edges, *(~other for other in others)]
     axes = {axis: (values[particle], edges) for axis, (values, edges) in axes_of(table).items()}
+    losses, loss_bins = losses_of(conditions, CATEGORIES, axes)
     return EventTracks(
         model=summary(*model),
         perfect=summary(*perfect),
-        losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
-        loss_bins=category_bins(category, CATEGORIES, axes),
+        losses=losses,
+        loss_bins=loss_bins,
         scan={cut: judged(graph, cut, budget)[1][BUDGET].metrics for cut in options.scan_cuts},
     )
 
