@@ -171,7 +171,6 @@ _LAYOUT: Layout = {
     "bias_2": (torch.float32, "1"),
 }
 _SIZES = {"F": len(FEATURES), "H": HIDDEN}
-_WEIGHTS = [name for name in _LAYOUT if name not in ("mean", "scale")]
 
 
 class _Record(Settings):
@@ -194,16 +193,12 @@ def write_merge_tree(path: Path, builder: MergeTree) -> None:
         "with_modules": quality.with_modules,
         "threshold": builder.threshold,
     }
-    sections = {"quality": _tensors(quality)}
-    if quality.second is not None:
-        for name, network in quality.second._asdict().items():
-            sections[name] = _tensors(network)
+    networks = {"quality": quality} | (quality.second._asdict() if quality.second else {})
+    sections = {
+        name: dict(zip(_LAYOUT, (one.mean, one.scale, *one.weights), strict=True))
+        for name, one in networks.items()
+    }
     write_sections(path, sections, record)
-
-
-def _tensors(quality: Quality) -> dict[str, Tensor]:
-    named = zip(_WEIGHTS, quality.weights, strict=True)
-    return {"mean": quality.mean, "scale": quality.scale, **dict(named)}
 
 
 def read_merge_tree(path: Path) -> MergeTree:
@@ -232,5 +227,5 @@ def read_merge_tree(path: Path) -> MergeTree:
 def _read_quality(opened: SectionFile, section: str, record: _Record) -> Quality:
     tensors = opened.read(section)
     check_columns(tensors, _LAYOUT, _SIZES, str(opened.path))
-    weights = tuple(tensors[name] for name in _WEIGHTS)
-    return Quality(record.with_modules, tensors["mean"], tensors["scale"], weights)
+    mean, scale, *weights = (tensors[name] for name in _LAYOUT)
+    return Quality(record.with_modules, mean, scale, tuple(weights))
