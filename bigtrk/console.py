@@ -189,11 +189,11 @@ def given_path(text: str | Path) -> Path:
     at_home = os.path.expanduser(written)  # noqa: PTH111  # Path would read ./~ as ~
     # An empty variable counts as unset: $EMPTY/run would lie in the root folder.
     found = [name for name in _VARIABLE.findall(written) if not os.environ.get(name.strip("{}"))]
-    unknown = [f"no variable ${name} in the environment; set it" for name in found]
+    unknown = [f"the variable ${name} is unset or empty; set it" for name in found]
     if at_home.startswith("~"):
-        unknown.append(f"no home folder {written.partition('/')[0]}; correct it")
+        unknown.append(f"there is no home folder {written.partition('/')[0]}; correct it")
     if unknown and not os.path.lexists(written):
-        raise InputError(f"{written}: there is {unknown[0]}, or write the path in full")
+        raise InputError(f"{written}: {unknown[0]}, or write the path in full")
     return Path(os.path.expandvars(at_home))
 
 

@@ -24,7 +24,7 @@ def test_version(run_program: Run) -> None:
     ("command", "told"),
     [
         (["bigtrk", "report", "~/absent"], "HOME/absent: no such folder"),
-        (["bigtrk", "report", "runs", "$NO_SUCH/x"], "no variable $NO_SUCH"),
+        (["bigtrk", "report", "runs", "$NO_SUCH/x"], "the variable $NO_SUCH is unset or empty"),
         (["bigtrk", "report", "runs", "--html", "~/absent/x.html"], "no such folder HOME/absent"),
         (["bigtrk", "evaluate", "run", "graphs", "--spill", "$NO_SUCH/x"], "error: $NO_SUCH/x: "),
         (["bigtrk", "plan", "~/absent"], "HOME/absent"),

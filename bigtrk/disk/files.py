@@ -185,7 +185,7 @@ def by_numbers(name: str) -> tuple[list[str | int], str]:
 def check_file(path: Path, piped: bool = False) -> None:
     """Raises InputError if `path` is missing or no file; `piped` allows a pipe of this process."""
     if not path.exists():
-        raise InputError(f"{path}: no such file; correct the name of the file or its folder")
+        raise InputError(f"{path}: no such file; correct the path, or make the file again")
     if not path.is_file() and not (piped and is_own_pipe(path)):
         raise InputError(f"{path}: is not a file; name a file, or remove what is there")
 
@@ -280,7 +280,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yields a temporary folder like `whole_folder`; InputError unless `path` is new or empty."""
     if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise InputError(f"{path}: exists already; name a new folder, or remove this one")
+        raise InputError(f"{path}: exists already; remove it, or name a new folder")
     with whole_folder(path) as temporary:
         yield temporary
 
@@ -301,7 +301,7 @@ def claim_folder(
     if not others:
         write_json(out / record, parameters)
     elif not (out / record).exists():
-        raise InputError(f"{out}: holds other files; name another folder")
+        raise InputError(f"{out}: holds files from elsewhere; name another folder")
     elif read_json(out / record) != parameters:
         raise InputError(
             f"{out}: its files were made with other options (see {record} there); give the same "

@@ -138,10 +138,10 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         try:
             owners = os.listdir(self._place)  # noqa: PTH208  # NFS asks its server anew
         except OSError as error:
-            gone = f"{self._place}: this lock is gone ({error.strerror}), {ends}"
+            gone = f"{self._place}: was moved or removed ({error.strerror}), {ends}"
             raise InputError(f"{gone}; resume the run") from None
         if self._own.name not in owners:
-            taken = ", ".join(str(Owner.of(self._place / name)) for name in owners) or "nobody"
+            taken = ", ".join(str(Owner.of(self._place / name)) for name in owners) or "others"
             raise InputError(f"{self._place.parent}: was taken over by {taken}, {ends}")
 
     def _takes_over(self, place: Path, new: Path, patient: bool) -> bool:

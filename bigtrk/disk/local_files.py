@@ -106,8 +106,8 @@ class UnnamedFiles:
             yield
         except OSError as error:
             raise RankError(
-                f"{self._option}={self.folder}: {what} ({reason(error)}); name a folder of a local "
-                f"disk with more free space"
+                f"{self._option}={self.folder}: {what} ({reason(error)}); name a folder on another "
+                f"local disk, with enough free space"
             ) from None
 
 

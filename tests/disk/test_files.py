@@ -133,7 +133,7 @@ def test_what_is_there_is_left_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     for name in ("file", "full", "link"):
         with (
-            pytest.raises(InputError, match=rf"{name}: exists already; name a new"),
+            pytest.raises(InputError, match=rf"{name}: exists already; remove it, or name a new"),
             new_folder(tmp_path / name),
         ):
             pass

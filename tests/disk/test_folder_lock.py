@@ -172,7 +172,7 @@ def test_a_lock_found_dead_is_not_taken_from_who_was_faster(
 
 
 LOSSES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "removed": (lambda folder: shutil.rmtree(folder / LOCK), rf"{LOCK}: this lock is gone \("),
+    "removed": (lambda folder: shutil.rmtree(folder / LOCK), rf"{LOCK}: was moved or removed \("),
     "moved": (lambda folder: folder.rename(folder.with_name("b")), "No such file or directory"),
     "taken": (
         lambda folder: (folder / LOCK / ME.name).rename(folder / LOCK / ELSEWHERE.name),

@@ -118,7 +118,7 @@ def taken_by_another(run: Path) -> None:
 
 LOSSES: dict[str, Callable[[Path], object]] = {
     "taken": taken_by_another,
-    "folder gone": lambda run: run.rename(run.with_name("moved")),
+    "moved": lambda run: run.rename(run.with_name("moved")),
 }
 
 
@@ -133,7 +133,7 @@ def loses(_: Ranks, configuration: Configuration, how: str) -> str:
     ("how", "said"),
     [
         ("taken", "run: was taken over by process 1 on node7, so this process"),
-        ("folder gone", "run/lock: this lock is gone (No such file or directory), so this process"),
+        ("moved", "run/lock: was moved or removed (No such file or directory), so this process"),
     ],
 )
 def test_a_run_that_lost_its_folder_writes_no_more(
@@ -142,7 +142,7 @@ def test_a_run_that_lost_its_folder_writes_no_more(
     configuration = settings(graphs, tmp_path / "run", 3, {"name": "ddp"})
     (told,) = run_ranks(1, loses, configuration, how)
     assert said in told
-    left = tmp_path / ("moved" if how == "folder gone" else "run")
+    left = tmp_path / ("moved" if how == "moved" else "run")
     assert len(steps(left)) == 2
-    assert (tmp_path / "run").exists() == (how != "folder gone")
+    assert (tmp_path / "run").exists() == (how != "moved")
     assert not (left / "model.safetensors").exists()

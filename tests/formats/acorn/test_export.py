@@ -196,7 +196,7 @@ def test_bad_scores_are_named_and_nothing_is_overwritten(tmp_path: Path) -> None
             export_acorn_folder(graphs, tmp_path / "out", partial(always, scores))
     assert not (tmp_path / "out").exists()
     (tmp_path / "out" / "trainset").mkdir(parents=True)
-    with pytest.raises(InputError, match="out: exists already; name a new"):
+    with pytest.raises(InputError, match="out: exists already; remove it, or name a new folder"):
         export_acorn_folder(graphs, tmp_path / "out")
 
 
