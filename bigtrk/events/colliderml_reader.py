@@ -156,7 +156,7 @@ def find_rows(files: tuple[StoredFile, ...], spec: TableSpec) -> dict[int, Place
             if other is not place:
                 raise InputError(
                     f"{place.where(event)}: event_id {event} is also in {other.file.path}, row "
-                    f"{other.number + 1}; if these are different samples, name one of them, such "
+                    f"{other.number + 1}; if the files are of two samples, name one sample, such "
                     "as FOLDER/ttbar_pu200; else remove one of the rows"
                 )
     return dict(sorted(places.items()))
@@ -253,7 +253,7 @@ def _read_row(place: Place, event: int, spec: TableSpec) -> _Row:
         values, wanted = column.flatten(), len(batch.column(first).flatten())
         if len(values) != wanted:
             problem = f"has {len(values)} values where {first} has {wanted}"
-            row.fail(name, problem, "write lists of one length in a row, or fetch the file again")
+            row.fail(name, problem, "write lists of equal length in a row, or fetch the file again")
         row.columns[OURS.get(name, name)] = _values(values, name, spec, row)
     return row
 
@@ -322,7 +322,7 @@ class Sample:
         if number not in places or event_name(number) != name:
             known = self.events()
             raise InputError(
-                f"{self.path}: its files of tracker_hits have no event {name}; name one of "
+                f"{self.path}: its files of tracker_hits have no event '{name}'; name one of "
                 f"{known[0]} ... {known[-1]}"
             )
         row = _read_row(places[number], number, spec)

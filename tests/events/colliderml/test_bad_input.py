@@ -40,7 +40,7 @@ def changed(values: Any, place: int, value: Any) -> list[Any]:
         ("tracker_hits", "x", lambda v: changed(v, 2, np.nan), "x is nan at place 2", "correct"),
         ("tracker_hits", "y", lambda v: changed(v, 1, None), "y is null at place 1", "correct"),
         ("tracker_hits", "y", lambda _: None, "y is null", "write a list"),
-        ("tracker_hits", "z", lambda v: v[:-1], "z has 4 values where", "lists of one length"),
+        ("tracker_hits", "z", lambda v: v[:-1], "z has 4 values where", "lists of equal length"),
         (
             "tracker_hits",
             "particle_id",
@@ -153,7 +153,7 @@ def test_no_rows_and_no_such_event(tmp_path: Path) -> None:
     archive = Path(shutil.make_archive(str(tmp_path / "all"), "zip", tmp_path / "tracker_hits"))
     refused(lambda: find_events(archive), f"{archive}: holds no events", "unpack an archive of ")
     message = (
-        f"{tmp_path}: its files of tracker_hits have no event event7; name one of {NAME[:-1]}0"
+        f"{tmp_path}: its files of tracker_hits have no event 'event7'; name one of {NAME[:-1]}0"
     )
     refused(lambda: read_event(tmp_path, "event7"), message)
     path = tmp_path / "tracker_hits" / FILE

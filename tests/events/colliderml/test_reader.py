@@ -162,7 +162,7 @@ def test_several_files_and_a_prefix_of_one_of_two_samples(tmp_path: Path) -> Non
         find_events(tmp_path / "tt_pu200", range(30, 40))
     with pytest.raises(InputError, match=r"tt_pu2: no such .*zip of events, or the beg"):
         find_events(tmp_path / "tt_pu2")
-    with pytest.raises(InputError, match=r"event_id 1 is also in .*name one of them, such as"):
+    with pytest.raises(InputError, match=r"event_id 1 is also in .*name one sample, such as"):
         find_events(tmp_path)
 
 
