@@ -148,8 +148,8 @@ def own_columns(graph: EventGraph) -> dict[str, Any]:
     takes the hits' modules, which tell layers apart; without modules, only true edges in the graph
     are known. InputError if the graph lacks its hits' ids, truth, particles or positions.
     """
-    needed = ("hit_id", "y", "particle_id", "particles")
-    if lacking := [name for name in needed if getattr(graph, name) is None]:
+    needed = {"hit_id": "hit_id", "y": "labels", "particle_id": "truth", "particles": "particles"}
+    if lacking := [said for name, said in needed.items() if getattr(graph, name) is None]:
         raise InputError(
             f"{graph.name}: has no {', '.join(lacking)}; acorn's stages need the ids of hits, and "
             f"the truth; build the graph from events with truth"
@@ -300,5 +300,6 @@ def _place(folder: GraphFolder, event: str) -> Path:
     """Returns the sub-folder of acorn's data that an event was imported from."""
     place = PurePosixPath(str(folder.record(event).get(FOLDER, "")))
     if place.is_absolute() or ".." in place.parts or not str(place).isprintable():
-        raise InputError(f"{folder.path / MANIFEST}: {event} has a bad {FOLDER}; import it again")
+        said = f"{FOLDER} of {event} is not a sub-folder; import this graph again"
+        raise InputError(f"{folder.path / MANIFEST}: {said}")
     return Path(place)

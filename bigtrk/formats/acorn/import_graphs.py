@@ -312,8 +312,8 @@ def _hit_features(columns: AcornColumns) -> dict[str, Floats]:
     first = {name: known.pop(name) for name in _MOST}
     for name, most in _MOST.items():
         beyond = np.flatnonzero(~(np.abs(first[name]) <= most))
-        if len(beyond):
-            problem = f"of hit {beyond[0]} is {first[name][beyond[0]]}, not within {most:g}"
+        for hit in beyond[:1]:
+            problem = f"of hit {hit} is {first[name][hit]}, not from {-most:g} to {most:g}"
             raise columns.bad(HITS + name, problem, "save coordinates in mm and rad, unscaled")
     features = first | {name: known[name] for name in sorted(known) if name not in _NO_FEATURES}
     return _as_acorn_reads(features, columns)

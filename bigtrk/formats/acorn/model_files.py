@@ -260,7 +260,7 @@ def write_checkpoint(file: Path, settings: HyperParameters, weights: dict[str, T
         torch.save(content, temporary)
 
 
-_ONLY = "bigtrk imports only models of acorn's InteractionGNN2 that its Interaction GNN matches"
+_ONLY = "name a checkpoint of an InteractionGNN2 that bigtrk's Interaction GNN can reproduce"
 
 
 def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> None:
@@ -407,7 +407,7 @@ def export_model(run: Path, out: Path) -> list[str]:
 def _as_acorns(run: Path, stored: StoredModel) -> tuple[HyperParameters, dict[str, Tensor]]:
     model, data = stored.model, stored.configuration.data
     if not isinstance(model, InteractionGNN):
-        raise _refusal(run, f"acorn has no model like {stored.configuration.model.name}")
+        raise _refusal(run, f"acorn lacks model.name={stored.configuration.model.name}")
     if tuple(data.node_features) != ACORN_NODE_FEATURES:
         raise _refusal(
             run,
@@ -418,8 +418,8 @@ def _as_acorns(run: Path, stored: StoredModel) -> tuple[HyperParameters, dict[st
     if not read or not read <= set(EDGE_FEATURES) or len(read) < len(data.edge_features):
         raise _refusal(
             run,
-            f"its model reads the edge features {', '.join(data.edge_features) or '(none)'}, but "
-            f"acorn's models read some of {', '.join(EDGE_FEATURES)}, each once",
+            f"its model reads {', '.join(data.edge_features) or 'none'} as edge features, but "
+            f"acorn's models read one or more of {', '.join(EDGE_FEATURES)}, each once",
         )
     settings = of_model(model.config, data.edge_features)
     node_scales, of_edges = settings.scales()
@@ -439,6 +439,5 @@ def _as_acorns(run: Path, stored: StoredModel) -> tuple[HyperParameters, dict[st
 
 def _refusal(run: Path, why: str) -> InputError:
     return InputError(
-        f"{run}: {why}; write its scores for acorn instead: bigtrk export acorn GRAPHS OUT "
-        f"--run {run}"
+        f"{run}: {why}; export scores instead: 'bigtrk export acorn GRAPHS OUT --run {run}'"
     )

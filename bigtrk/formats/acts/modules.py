@@ -92,8 +92,8 @@ def check_exportable(run: str, configuration: Configuration) -> None:
     if not model.has_plain_form:
         exportable = [name for name, one in MODELS.items() if one.has_plain_form]
         raise InputError(
-            f"{run}: ACTS cannot load its model ({model.name}); export a run that was trained with "
-            f"model.name={' or '.join(exportable)}"
+            f"{run}: ACTS cannot load its model.name={model.name}; export a run whose "
+            f"model.name is one of {', '.join(exportable)}"
         )
     unknown = [name for name in chosen if name not in EDGE_SCALES]
     if model.kind == "edge" and (unknown or not chosen):
@@ -444,7 +444,7 @@ def check_out(out: Path) -> None:
     ours = (out / README).is_file() and (out / README).read_bytes().startswith(TITLE.encode())
     others = others or ([] if ours else names)
     if others:
-        raise InputError(f"{out}: holds other files, such as {others[0]}; name another folder")
+        raise InputError(f"{out}: holds {others[0]}, which no export wrote; name another folder")
 
 
 def export_run(run: Path, out: Path, trained: Callable[..., Sequence[Stage]]) -> list[str]:

@@ -79,7 +79,7 @@ def _check_hepmc3(path: Path) -> None:
         raise InputError(f"{path}: cannot be read ({reason(error)}); write it again") from None
     is_packed = path.suffix in (".bz2", ".lzma", ".root", ".xz", ".zst")
     if not is_packed and not start.lstrip().startswith(b"HepMC::"):
-        raise InputError(f"{path}: does not begin with HepMC::; convert it to HepMC3 text")
+        raise InputError(f"{path}: does not begin with 'HepMC::'; convert it to HepMC3 text")
 
 
 def _simulate(

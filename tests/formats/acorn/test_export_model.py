@@ -97,14 +97,14 @@ def test_a_checkpoint_comes_back(recurrent: bool, prefixed: bool, tmp_path: Path
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "attention": ({"model": {"name": "attention"}}, "acorn has no model like attention"),
+    "attention": ({"model": {"name": "attention"}}, "acorn lacks model.name=attention"),
     "four features": (
         {"data": {"node_features": TWELVE[:4]}},
         "node features r, phi, z, eta, but acorn's models read r, phi, z, eta, cluster_r_1",
     ),
     "no edge feature": (
         {"data": {"node_features": TWELVE, "edge_features": []}},
-        "reads the edge features (none), but acorn's models read some of dr, dphi, dz",
+        "reads none as edge features, but acorn's models read one or more of dr, dphi, dz",
     ),
 }
 
@@ -118,9 +118,7 @@ def test_what_acorn_cannot_hold_is_refused(case: str, tmp_path: Path, run_progra
     error = refusal_of(run_program(command))
     assert error.startswith(f"bigtrk: error: {run}: ")
     assert said in error
-    assert (
-        f"write its scores for acorn instead: bigtrk export acorn GRAPHS OUT --run {run}" in error
-    )
+    assert f"; export scores instead: 'bigtrk export acorn GRAPHS OUT --run {run}'" in error
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == [run]
 

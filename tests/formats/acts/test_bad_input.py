@@ -43,10 +43,10 @@ def no_package(_: Path) -> None: ...
 
 CASES: list[tuple[str, Callable[[Path], None] | None, str]] = [
     ("absent", None, "absent: no such folder; name the folder of a run, such as runs/0001"),
-    ("mine/classifier", attention, "ACTS cannot load its model (attention); export a run"),
+    ("mine/classifier", attention, "ACTS cannot load its model.name=attention; export a run"),
     ("mine/classifier", other_edges, "reads the edge feature 'curvature', which ACTS does not"),
-    ("mine", another, "out: holds other files, such as notes.txt; name another folder"),
-    ("mine", not_ours, "out: holds other files, such as model.onnx; name another folder"),
+    ("mine", another, "out: holds notes.txt, which no export wrote; name another folder"),
+    ("mine", not_ours, "out: holds model.onnx, which no export wrote; name another folder"),
     ("mine", no_package, "onnx is not installed; pip install 'bigtrk[onnx]'"),
 ]
 

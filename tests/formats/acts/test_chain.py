@@ -216,7 +216,7 @@ def test_what_is_no_hepmc3_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.hepmc3").write_text("garbage\n")
     (tmp_path / "bad.hepmc3.gz").write_bytes(b"garbage")
     for name, events, told in (
-        ("bad.hepmc3", range(1), "does not begin with HepMC::"),
+        ("bad.hepmc3", range(1), "does not begin with 'HepMC::'"),
         ("bad.hepmc3.gz", range(1), "cannot be read"),
         ("none.hepmc3", range(1), "no such file"),
         ("two.hepmc3", range(2, 3), "two.hepmc3 is undamaged and holds this event"),
