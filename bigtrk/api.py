@@ -245,7 +245,7 @@ def partition(
 def _check_least(least: int, **values: object) -> None:
     for name, value in values.items():
         if not isinstance(value, Integral):
-            raise InputError(f"{name}={value!r}: must be a whole number")
+            raise InputError(f"{name}={value!r}: must be an integer")
         if value < least:
             raise InputError(f"{name}={value}: must be {least} or more")
 

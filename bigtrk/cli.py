@@ -108,7 +108,7 @@ def _refuse_what_is_gone(arguments: Sequence[str]) -> None:
         command, _, option = gone.partition(" ")
         is_there = not option or f" {option} " in f" {' '.join(words[1:])} "
         if words[:1] == [command] and is_there:
-            raise InputError(f"{gone} was removed; {instead}")
+            raise InputError(f"'bigtrk {gone}' was removed; {instead}")
 
 
 def main() -> None:

@@ -222,7 +222,7 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.build_graphs("absent", "out"), "absent: no such file or folder"),
         (lambda: bigtrk.simulate("out", events=0), "events=0: must be 1 or more"),
         (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "scores must be 60 numbers"),
-        (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be a whole number"),  # type: ignore[arg-type]
+        (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be an integer"),  # type: ignore[arg-type]
         (lambda: bigtrk.train("x"), "'x': is not a Configuration; make one with configure"),  # type: ignore[arg-type]
         (lambda: bigtrk.configure(3), "3: is not text"),  # type: ignore[arg-type]
     ],

@@ -48,16 +48,16 @@ def test_paths_are_expanded(
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        ("audit runs/0001", "audit was removed; use python -m scripts.studies.gradient_audit"),
-        ("search x.yaml --executor=ray", "search --executor was removed; use --launcher COMMAND"),
-        ("search x.yaml --storage journal", "search --storage was removed; leave it out"),
-        ("score tracks events --min-hits 4", "score --min-hits was removed; use --hits-min"),
+        ("audit runs/0001", "audit' was removed; use python -m scripts.studies.gradient_audit"),
+        ("search x.yaml --executor=ray", "search --executor' was removed; use --launcher COMMAND"),
+        ("search x.yaml --storage journal", "search --storage' was removed; leave it out"),
+        ("score tracks events --min-hits 4", "score --min-hits' was removed; use --hits-min"),
     ],
 )
 def test_what_is_gone_names_what_to_use(typed: str, told: str, run_program: Run) -> None:
     status, _, error = run_program(["bigtrk", *typed.split()])
     assert (status, error.count("\n")) == (2, 1)
-    assert error.startswith(f"bigtrk: error: {told}")
+    assert error.startswith(f"bigtrk: error: 'bigtrk {told}")
 
 
 def test_a_full_disk_behind_the_output_is_told_in_a_line() -> None:

@@ -141,9 +141,9 @@ def build(
     by_windows, near = windows is not None or learn_windows, embedding is not None
     if sum([by_windows, module_map is not None, learn_module_map, near, true_edges, imported]) > 1:
         raise InputError(
-            "the options ask for more than one way to make graphs; keep one: --windows or "
-            "--learn-windows, --module-map, --learn-module-map, --embedding, --true-edges, or "
-            f"--from {' or '.join(GRAPH_READERS)}"
+            "the options ask for more than one way to make graphs; keep only one of --windows, "
+            "--learn-windows, --module-map, --learn-module-map, --embedding, --true-edges and "
+            f"--from (with {' or '.join(GRAPH_READERS)})"
         )
     if not near and (radius is not None or efficiency is not None):
         raise InputError("--radius and --efficiency need --embedding RUN; add it")

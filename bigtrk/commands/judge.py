@@ -82,7 +82,7 @@ def evaluate(
         if len(data) > 1:
             raise InputError(f"{data[1]}: a pipeline takes one folder of events; leave this out")
         if ranks.world_size > 1:
-            raise InputError(f"{run}: one process evaluates a pipeline; run without torchrun")
+            raise InputError(f"{run}: one process evaluates a pipeline; start only one")
         losses = evaluate_pipeline(run, data[0], Criteria(hits_min, pt_min))
         made = pipeline_evaluation_report(read_pipeline(run), losses)
         _show_report(made, losses.model_dump(mode="json"), html, as_json)
@@ -177,7 +177,7 @@ def report(
         _show_report(pipelines_report(pipelines), content, html, as_json)
     elif any(map(is_search, runs)):
         if len(runs) > 1:
-            raise InputError(f"{', '.join(map(str, runs))}: a report shows one search; name one")
+            raise InputError(f"{', '.join(map(str, runs))}: a search is shown alone; name it alone")
         search = read_search(runs[0])
         _show_report(search_report(search), summarise_search(search), html, as_json)
     else:
@@ -222,7 +222,7 @@ def display(
 
     allow_code(code or ())
     if is_pipeline(run) and (builder or score_cut is not None):
-        raise InputError(f"{run}: a pipeline has its own cuts; leave out --builder and --score-cut")
+        raise InputError(f"{run}: a pipeline has its own --builder and --score-cut; leave them out")
     of_run, device = (builder or BuilderName.COMPONENTS, score_cut), discover().device
     display_event(run, data, page, Criteria(hits_min, pt_min), event, parts, of_run, device)
     say(f"{page}: open it in a browser")

@@ -177,5 +177,5 @@ def find_machine(name: str | None) -> Machine:
         return machine_of(accelerator())
     if name not in MACHINES:
         known = ", ".join(MACHINES)
-        raise InputError(f"--machine {name}: no such machine; use {known}, or leave it out")
+        raise InputError(f"--machine {name}: is unknown; use {known}, or leave it out")
     return MACHINES[name]

@@ -193,7 +193,7 @@ def test_a_gpu_without_a_known_sheet_is_taken_for_an_a100() -> None:
     assert machine_of("NVIDIA H200") == MACHINES["H200"]
     assert machine_of("NVIDIA H100 NVL").bandwidth == 3.9e12 / 2
     assert machine_of("Another GPU") == A100
-    said = "--machine B200: no such machine; use cpu, A100, H100, H200, or leave it out"
+    said = "--machine B200: is unknown; use cpu, A100, H100, H200, or leave it out"
     with pytest.raises(ValueError, match=said):
         find_machine("B200")
 

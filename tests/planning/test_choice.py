@@ -96,9 +96,9 @@ def test_torchrun_starts_any_engine_and_hosts_are_counted(ask: Ask) -> None:
     [
         (["--try"], "--try needs --choose"),
         (["--choose", "--measured", "run"], "--choose compares memory, not seconds"),
-        (["--calibrate"], "plan --calibrate was removed; use bigtrk plan --choose --try"),
-        (["--check"], "plan --check was removed; use bigtrk plan --measured RUN"),
-        (["--allow-bf16"], "plan --allow-bf16 was removed; set model.precision=bf16"),
+        (["--calibrate"], "'bigtrk plan --calibrate' was removed; use bigtrk plan --choose --try"),
+        (["--check"], "'bigtrk plan --check' was removed; use bigtrk plan --measured RUN"),
+        (["--allow-bf16"], "'bigtrk plan --allow-bf16' was removed; set model.precision=bf16"),
         (["--choose", "--ranks", "1,2"], "must be one number"),
         (["--choose", "--ranks", "2"], "needs the memory per rank"),
         (["--choose", "--ranks", "2", "--memory", "0.3"], "the least that would do is"),

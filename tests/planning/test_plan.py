@@ -150,7 +150,7 @@ def test_every_value_is_planned(value: Value, machine: str, run_program: Run) ->
         ([*SIZE, "--ranks", "1,x"], "write numbers"),
         ([*SIZE, "--ranks", "8192"], "from 1 to 4096"),
         ([*SIZE, "--ranks", "1,2"], "--ranks 1,2: must be one number"),
-        ([*SIZE, "--machine", "none.json"], "--machine none.json: no such machine; use cpu, A100"),
+        ([*SIZE, "--machine", "none.json"], "--machine none.json: is unknown; use cpu, A100"),
         ([*SIZE, "model.hiden=3"], "model.hidden"),
     ],
 )
