@@ -54,7 +54,8 @@ def import_heptrkx_folder(
     """
     files = [source] if source.is_file() else _graph_files(source)
     if not files:
-        raise InputError(f"{source}: holds no npz graphs; name the folder that holds them")
+        problem = "holds no npz graphs" if source.is_dir() else "no such folder"
+        raise InputError(f"{source}: {problem}; name the folder of HEPTrkX's npz graphs")
     if phi_sections is None:
         for file in files:
             if _LATER_SECTION.search(file.stem):
@@ -182,7 +183,7 @@ def _read_array(archive: ZipFile, key: str, file: Path) -> NDArray[np.generic]:
         array: NDArray[np.generic] = read_array(io.BytesIO(content), allow_pickle=False)
     kinds, needed = ("iu", "integers") if key in (*INCIDENCE, "ID") else ("fiub", "numbers")
     if array.dtype.kind not in kinds:
-        raise _bad(file, f"array {key!r} holds {array.dtype}, but must hold {needed}")
+        raise _bad(file, f"array {key!r} has dtype {array.dtype}, but must hold {needed}")
     return array
 
 
@@ -240,7 +241,7 @@ def write_heptrkx(graph: EventGraph, folder: Path) -> Path:
     graph lacks labels, r, phi or z.
     """
     if graph.y is None:
-        raise InputError(f"{graph.name}: has no labels; build it from events with truth")
+        raise InputError(f"{graph.name}: has no labels; build the graph from events with truth")
     if missing := [name for name in COLUMNS if name not in graph.node_feature_names]:
         raise InputError(
             f"{graph.name}: has no node feature {missing[0]!r}, but HEPTrkX needs r, phi and z; "

@@ -46,7 +46,8 @@ def import_pyg_folder(
     """
     files = [source] if source.is_file() else _files(source)
     if not files:
-        raise InputError(f"{source}: holds no .pt or .pyg files; name the folder that holds them")
+        problem = "holds no .pt or .pyg files" if source.is_dir() else "no such folder"
+        raise InputError(f"{source}: {problem}; name the folder of PyG's graphs")
     columns = {"node_features": list(node_features), "edge_features": list(edge_features)}
     tasks = (_task(file, columns) for file in files)
     made = {"from": "pyg", **columns}
@@ -74,7 +75,7 @@ def _files(folder: Path) -> list[Path]:
     files = sorted(graphs, key=lambda path: (by_numbers(path.stem), path.name))
     for one, other in pairwise(files):
         if one.stem == other.stem:
-            raise InputError(f"{other}: makes an event of the same name as {one}; rename one")
+            raise InputError(f"{other}: makes an event of the same name as {one}; rename one file")
     return files
 
 

@@ -96,8 +96,9 @@ def options_of(
     takes = () if chosen is None else chosen.options
     found = {option: value for option, value in given.items() if value}
     for option in sorted(found.keys() - takes):
-        others = [other for other, one in formats.items() if option in one.options]
-        raise InputError(f"--{option.replace('_', '-')} needs {flag} {' or '.join(others)}; add it")
+        others = " or ".join(other for other, one in formats.items() if option in one.options)
+        said = f"--{option.replace('_', '-')}"
+        raise InputError(f"{said} needs {flag} {others}; choose that, or leave out {said}")
     for option in () if chosen is None else chosen.needs:
         if option not in found:
             raise InputError(f"{flag} {name} needs --{option}; add it")

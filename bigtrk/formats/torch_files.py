@@ -71,6 +71,7 @@ class ForeignObject:
         self.items[key] = value
 
 
+ForeignObject.__name__ = "object of another class"  # in messages
 _OLD_TORCH = bytes.fromhex("8a0a6cfc9c46f9206aa850192e")  # a pickled number
 
 
@@ -118,7 +119,7 @@ class TorchReader:
         if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns):
             raise InputError(f"{file}: holds no Data object of PyG 2.8; {self.again}")
         if store.get("_num_graphs", 1) != 1:
-            raise InputError(f"{file}: holds several graphs; save each event by itself")
+            raise InputError(f"{file}: holds several graphs; save each in a file of its own")
         return self.made(file, columns)
 
     def made(self, file: Path, columns: dict[str, Any]) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def test_files_of_ids_beside_graphs(
 
 def test_folders_without_graphs_or_with_bad_ones(tmp_path: Path) -> None:
     save(tmp_path / "npz" / "a.npz", {**GOOD, "X": GOOD["X"][:, :2]})
-    for folder, told in (("npz", r"a\.npz"), ("nowhere", "no npz graphs")):
+    for folder, told in (("npz", r"a\.npz"), ("nowhere", "nowhere: no such folder; name")):
         with pytest.raises(InputError, match=told):
             import_heptrkx_folder(tmp_path / folder, tmp_path / "graphs")
     assert not (tmp_path / "graphs").exists()
@@ -148,12 +148,12 @@ def test_folders_without_graphs_or_with_bad_ones(tmp_path: Path) -> None:
         ("X", GOOD["X"][:, :2], r"'X' has shape \(3, 2\)"),
         ("X", GOOD["X"] * np.nan, "'X' holds NaN"),
         ("X", GOOD["X"] * [1, math.pi, 1], "'X' must hold phi / pi"),
-        ("X", np.array([["a", "b", "c"]]), "'X' holds <U1"),
+        ("X", np.array([["a", "b", "c"]]), "'X' has dtype <U1, but must hold numbers"),
         ("y", np.array([1, 0, 2, 0]), "'y'.*0 and 1"),
         ("y", np.ones(3), r"'Ri_rows' has shape \(4,\)"),
         ("Ri_rows", np.array([2, 1, 2, 3]), "'Ri_rows' names nodes outside 0 to 2"),
         ("Ri_cols", np.array([0, 0, 3, 2]), "'Ri_cols' must name each edge 0 to 3 once"),
-        ("Ro_rows", np.array([0.0, 1.0, 0.0, 0.0]), "'Ro_rows' holds float64"),
+        ("Ro_rows", np.array([0.0, 1.0, 0.0, 0.0]), "'Ro_rows' has dtype float64"),
         ("y", np.array([1, 0, 1, None], dtype=object), "'y' cannot be read"),
         ("Ri_rows", None, "no array 'Ri_rows'"),
     ],

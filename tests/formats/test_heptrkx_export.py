@@ -79,7 +79,7 @@ def test_what_a_graph_lacks_is_named(tmp_path: Path) -> None:
     graph = GraphFolder(tmp_path / "graphs").read("event000000000")
     names = tuple("angle" if name == "phi" else name for name in graph.node_feature_names)
     for spoiled, named in (
-        (replace(graph, y=None), "has no labels; build it from"),
+        (replace(graph, y=None), "has no labels; build the graph from events with"),
         (replace(graph, node_feature_names=names), "has no node feature 'phi', but HEPTrkX needs"),
     ):
         with pytest.raises(ValueError, match=f"event000000000: {named}"):

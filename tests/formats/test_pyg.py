@@ -64,7 +64,7 @@ def test_the_command(tmp_path: Path, run_program: Run) -> None:
     err = refusal_of(run_program([*named, "--learn-windows"]))
     assert "more than one way to make graphs" in err
     err = refusal_of(run_program(["bigtrk", "build", *named[4:]]))
-    assert "--edge-features needs --from pyg" in err
+    assert "--edge-features needs --from pyg; choose that, or leave out --edge-features" in err
 
 
 @pytest.mark.parametrize("names", ["r,phi,z", "a,b,c"])
@@ -98,7 +98,7 @@ def test_values_of_numpy_are_left_out(
     assert graph.n_edges == 4
     assert "a.pt: left out event_id, beam, tags, which" in capsys.readouterr().err
     with pytest.raises(
-        InputError, match=r"c\.pt: x must be a plain dense tensor \(got ForeignObject\)"
+        InputError, match=r"c\.pt: x must be a plain dense tensor \(got object of another class\)"
     ):
         read_pyg(save(tmp_path / "c.pt", bare(x=np.ones((3, 2)))))
 
@@ -107,7 +107,7 @@ def test_values_of_numpy_are_left_out(
     ("content", "complaint"),
     [
         (HeteroData(), "holds no Data"),
-        (Batch.from_data_list([bare(), bare()]), "holds several graphs; save each event by"),
+        (Batch.from_data_list([bare(), bare()]), "holds several graphs; save each in a file"),
         ([bare(), bare()], "holds no Data object of PyG 2.8; save each graph by itself"),
         ({"x": torch.ones(2)}, "holds no Data"),
         (bare(y=torch.zeros(1).expand(2**40)), "is damaged or .*a tensor is larger than its"),
@@ -122,7 +122,7 @@ def test_what_is_no_graph(tmp_path: Path, content: Any, complaint: str) -> None:
 
 
 def test_folders_without_or_with_too_many(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere: holds no \.pt or \.pyg files"):
+    with pytest.raises(InputError, match=r"nowhere: no such folder; name the folder of PyG's"):
         import_pyg_folder(tmp_path / "nowhere", tmp_path / "graphs")
     for name in ("a.pt", "a.pyg"):
         save(tmp_path / "data" / name, bare())

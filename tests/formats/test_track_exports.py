@@ -115,7 +115,7 @@ def test_an_event_without_tracks_is_left_out_and_counted(run_program: Run) -> No
         ("export tracks tracks out --format acts", "--format acts needs --events"),
         (
             "export tracks tracks out.parquet --format parquet --events events",
-            "--events needs --format acts",
+            "--events needs --format acts; choose that, or leave out --events",
         ),
         ("export tracks broken out.parquet --format parquet", "row 2: hit 1 is listed again"),
         (

@@ -109,7 +109,7 @@ def test_a_stage_with_its_sub_folders(tmp_path: Path, run_program: Run) -> None:
     open_events([out])[0].check(["r", "cluster_r_1"], ["dr"], with_pt=True)
     assert run_program([*command, "--pt-unit", "gev"])[0] == 0
     status, _, error = run_program(["bigtrk", "build", *command[4:], "--pt-unit", "gev"])
-    assert (status, "--pt-unit needs --from acorn" in error) == (2, True)
+    assert (status, "--pt-unit needs --from acorn; choose that, or leave out" in error) == (2, True)
 
 
 def test_how_good_a_graph_is(tmp_path: Path) -> None:
