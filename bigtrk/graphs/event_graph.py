@@ -90,14 +90,14 @@ def check_particles(content: Section, where: str) -> None:
         raise InputError(f"{where}: particle {twice} is listed twice; {_REMEDY}")
 
 
-def check_rows(index: Tensor, rows: int, where: str) -> None:
-    """Raises InputError if an index tensor, of any shape, has values outside 0 to `rows` - 1."""
+def check_rows(index: Tensor, n: int, where: str) -> None:
+    """Raises InputError if an index tensor, of any shape, has values outside 0 to `n` - 1."""
     if index.numel() == 0:
         return
-    lowest, highest = (int(value) for value in torch.aminmax(index))
-    if lowest < 0 or highest >= rows:
+    low, high = (int(value) for value in torch.aminmax(index))
+    if low < 0 or high >= n:
         raise InputError(
-            f"{where} has values {lowest} to {highest}, but the {rows} rows count from 0; {_REMEDY}"
+            f"{where} has values {low} to {high}, but the {n} rows are numbered from 0; {_REMEDY}"
         )
 
 

@@ -246,7 +246,7 @@ def check_finite(
     for name in read.intersection(names):
         column = features[:, list(names).index(name)]
         for row in (~column.isfinite()).nonzero()[:1, 0].tolist():
-            remedy = "correct it" if names_code(name) else "build the graph again"
+            remedy = "correct this function" if names_code(name) else "build the graph again"
             raise InputError(
                 f"{what} {int(ids[row])} has {name} = {float(column[row])}; {remedy}, or choose "
                 f"features without {name}"
@@ -375,8 +375,8 @@ def _column(name: str, function: Function, rows: Rows) -> Tensor:
     if not isinstance(made, Tensor) or list(made.shape) != [n_rows]:
         told = f"shape {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
         raise InputError(
-            f"{gives} {told} for {n_rows} rows; return a tensor of shape [{n_rows}], a number for "
-            f"each"
+            f"{gives} {told} for {n_rows} rows; return a tensor of shape [{n_rows}], one number "
+            f"per row"
         )
     if made.dtype not in (torch.float32, torch.float64):
         raise InputError(f"{gives} {made.dtype}; return float32, as .float() makes it")
@@ -395,6 +395,6 @@ def _check_by_row(name: str, function: Function, rows: Rows) -> None:
         if not torch.allclose(made, whole[some], rtol=0, atol=_SAME * largest):
             raise InputError(
                 f"{rows.what}s: feature {name} depends on other rows, so it would change when a "
-                "graph is cut; compute each row from its own columns (store sums, means and ranks "
-                "over rows in the graph)"
+                "graph is cut; compute each row from its own columns (to use sums, means or ranks "
+                "over rows, store them in the graph)"
             )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.console import warn_once
-from bigtrk.errors import InputError, one_line
+from bigtrk.errors import InputError, number_of, one_line
 from bigtrk.graphs.event_graph import (
     FEATURES,
     GRAPH,
@@ -120,8 +120,8 @@ def _columns(
                 f"twice; change it"
             )
     if len(names) != count:
-        said = f"{where}: {key} has {count} columns, but {len(names)} names are given"
-        raise InputError(f"{said}; name each column once")
+        found = f"{number_of(count, 'column')}, but {number_of(len(names), 'name')}"
+        raise InputError(f"{where}: {key} has {found}; name each column once")
     if features.dtype is not torch.float32:
         warn_once(key, f"{where}: {key} is {features.dtype} and is rounded to float32")
     single = features.float()

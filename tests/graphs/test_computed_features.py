@@ -96,7 +96,7 @@ def test_edges_of_a_straight_track_have_its_z0_and_waves() -> None:
     [
         ("leaving", r"fails \(RuntimeError: it calls sys.exit\(0\), .*correct it"),
         ("absent", r"fails \(KeyError: .*no column 'charge'; there are r, phi, z, eta.*correct it"),
-        ("too_short", r"gives shape \[39\] for 40 rows; return a tensor of shape \[40\]"),
+        ("too_short", r"gives shape \[39\] for 40 rows; return a tensor of shape \[40\], one"),
         ("whole_numbers", r"gives torch.int64; return float32"),
     ],
 )
@@ -107,7 +107,7 @@ def test_what_is_no_column_is_told(name: str, words: str) -> None:
         computed(whole_sector(GRAPH), [getattr(user_functions, name)], [])
     assert "\n" not in str(told.value)
     highest = int(GRAPH.node_features[:, 2].argmax())
-    words = f"{GRAPH.name}: node {highest} has own:not_a_number = nan; correct it, or choose"
+    words = f"{GRAPH.name}: node {highest} has own:not_a_number = nan; correct this function, or"
     with pytest.raises(InputError, match=words):
         computed(whole_sector(GRAPH), [user_functions.not_a_number], [])
 

@@ -119,8 +119,8 @@ def read_module_map(path: Path) -> ModuleMap:
     facts = [opened.record.get(name) for name in ("version", "features")]
     if facts != [1, [*FEATURES]] or not isinstance(made, str):
         raise InputError(
-            f"{path}: was learnt by another version of bigtrk, or from other features than "
-            f"{', '.join(FEATURES)}; learn the map again"
+            f"{path}: was learnt by another version of bigtrk or from other features; learn the "
+            "map again"
         )
     joined = opened.read("map")
     if "modules" not in joined:  # which graphs may lack

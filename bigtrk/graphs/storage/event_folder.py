@@ -294,9 +294,7 @@ class SectorsEntry(GraphEntry):
 def file_of(folder: Path, event: str) -> Path:
     """Returns the path of an event's file; InputError for a name that leads out of `folder`."""
     if not event or "/" in event or not event.isprintable():
-        raise InputError(
-            f"{folder}: {event!r} cannot be the name of an event; use letters and digits"
-        )
+        raise InputError(f"{folder}: {event!r} cannot name an event; use letters and digits")
     return folder / f"{event}{SUFFIX}"
 
 
@@ -381,14 +379,14 @@ class EventFolder:
             except InputError as error:
                 raise InputError(f"{error}; {remedy}") from None
             if described.event != event:
-                raise InputError(f"{where}: describes event {described.event!r}; {remedy}")
+                raise InputError(f"{where}: its entry names event {described.event!r}; {remedy}")
 
     def record(self, event: str) -> dict[str, Any]:
         """Returns the manifest's entry of `event`; InputError if it has none."""
         found: dict[str, Any] | None = self.manifest["events"].get(event)
         if found is None:
-            made = self.maker.format(path=shell_word(self.path))
-            raise InputError(f"{self.path}: has no event {event!r}; name another, or run '{made}'")
+            remedy = f"add it by '{self.maker.format(path=shell_word(self.path))}'"
+            raise InputError(f"{self.path}: has no event {event!r}; name another, or {remedy}")
         return found
 
     def open(self, event: str) -> SectionFile:

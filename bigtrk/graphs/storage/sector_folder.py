@@ -100,10 +100,8 @@ def _check_content(
     check_columns(content, SECTOR, sizes, where)
     labels = [name for name in LABELS if name in content]
     if labels != record["labels"]:
-        raise InputError(
-            f"{where}: has {', '.join(labels) or 'no labels'}, but must have "
-            f"{', '.join(record['labels']) or 'none'}; {_REMEDY}"
-        )
+        differ = ", ".join(sorted({*labels} ^ {*record["labels"]}))
+        raise InputError(f"{where}: has other arrays than its record ({differ}); {_REMEDY}")
     bounds = nodes, record["nodes"], record["edges"], counts["owned"]
     for name, bound in zip(_IDS, bounds, strict=True):
         check_rows(content[name], bound, f"{where}: {name}")

@@ -253,8 +253,8 @@ def shorten(sections: dict[str, Section]) -> None:
     ("changed", "told"),
     [
         ({"format": "bigtrk merge tree"}, "is not a module map"),
-        ({"version": 2}, "was learnt by another version"),
-        ({"features": ["z0"]}, "or from other features than z0_12, "),
+        ({"version": 2}, "was learnt by another version of bigtrk or from"),
+        ({"features": ["z0"]}, " or from other features; learn the map again"),
         (lambda of: of["map"]["triplets"].fill_(10**6), "triplets has values"),
         (repeat, "holds a triplet twice; learn the map again"),
         (lambda of: of["map"].pop("modules"), "has no modules; learn the map again"),

@@ -105,7 +105,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     for parts in (8, 3):
         with pytest.raises(InputError, match=f"holds 4 sectors.*--parts {parts}"):
             folder.read(EVENT, 0, parts)
-    with pytest.raises(InputError, match="no event 'event9'"):
+    with pytest.raises(InputError, match="no event 'event9'; name another, or add it by 'python"):
         folder.read("event9", 0, 1)
     write_manifest(tmp_path / "graphs", "graphs", {}, [])
     with pytest.raises(InputError, match="holds graphs; name a folder of sectors"):
