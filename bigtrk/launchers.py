@@ -84,7 +84,7 @@ def _from_slurm(environment: Mapping[str, str]) -> Place:
         per_node = [int(count) for count, _, times in items for _ in range(int(times or 1))]
         local_size = per_node[whole(environment, "SLURM_NODEID")]
     except (KeyError, ValueError, IndexError):
-        said = f"{name}: {environment.get(name, 'not set')} (must give this host's number of ranks)"
+        said = f"{name}: {environment.get(name, 'not set')}, but must give the ranks on this host"
         raise RankError(f"{said}; start the ranks by srun, which sets it") from None
     rank = _index(environment, "SLURM_PROCID", _STEP_TASKS)
     world_size, local_rank = (whole(environment, one) for one in (_STEP_TASKS, "SLURM_LOCALID"))
@@ -101,9 +101,9 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
     sizes = {environment[name] for name in _SIZES if name in environment}
     if found and sizes != {"1"} and not (is_step and not sizes):
         raise RankError(
-            f"{found[0]} is set, but the number of ranks is not; start the ranks with torchrun, "
-            "deepspeed, srun, or mpirun of Open MPI, MPICH or Intel MPI, or set RANK, WORLD_SIZE, "
-            "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+            f"{found[0]} is set, but bigtrk cannot find the number of ranks; start them with "
+            "torchrun, deepspeed, srun, or mpirun of Open MPI, MPICH or Intel MPI, or set RANK, "
+            "WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
         )
 
 

@@ -26,7 +26,7 @@ def zero(**section: Any) -> dict[str, Any]:
         (zero(offload_optimizer={"devise": "cpu"}), "unknown key 'offload_optimizer.devise'"),
         (
             zero(stage=3, offload_optimizer={"device": "nvme", "nvme_path": "/nvme"}),
-            "zero_optimization.offload_optimizer.device is nvme",
+            "zero_optimization.offload_optimizer.device is nvme, from which bigtrk cannot",
         ),
         (
             zero(stage=3, zero_hpz_partition_size=8),
@@ -37,8 +37,8 @@ def zero(**section: Any) -> dict[str, Any]:
             "'zero_optimization.compute_grad_norm' is off, but bigtrk needs",
         ),
         ({"tensorboard": {}}, "key 'tensorboard' was removed; use run.loggers"),
-        ({"train_batch_size": 8}, "remove 'train_batch_size': bigtrk's setting training.events"),
-        ({"optimizer": {"type": "Adam"}}, "remove 'optimizer': bigtrk's setting optimizer "),
+        ({"train_batch_size": 8}, "remove 'train_batch_size'; set bigtrk's own training.events"),
+        ({"optimizer": {"type": "Adam"}}, "remove 'optimizer'; set bigtrk's own optimizer.name "),
         (["stage", 1], "must be a JSON object"),
     ],
 )

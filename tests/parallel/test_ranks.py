@@ -98,13 +98,13 @@ def test_discover(environment: dict[str, str], expected: Ranks) -> None:
         ({"RANK": "1"}, "RANK is set, but WORLD_SIZE is not"),
         ({**TORCHRUN, "LOCAL_RANK": "2"}, "LOCAL_RANK=2: must be below LOCAL_WORLD_SIZE=2"),
         ({**TORCHRUN, "LOCAL_WORLD_SIZE": "5"}, "LOCAL_WORLD_SIZE=5: must not be above WORLD_SIZE"),
-        (PMI, "PMI_RANK is set, but the number of ranks is not; start the ranks with"),
-        ({**SALLOC, "PMIX_RANK": "1"}, "PMIX_RANK is set, but the number of ranks is not"),
-        ({"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "2"}, "FLUX_TASK_RANK is set, but the number"),
+        (PMI, "PMI_RANK is set, but bigtrk cannot find the number of ranks; start them with"),
+        ({**SALLOC, "PMIX_RANK": "1"}, "PMIX_RANK is set, but bigtrk cannot find the number of"),
+        ({"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "2"}, "FLUX_TASK_RANK is set, but bigtrk"),
         ({"JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "4"}, "JSM_NAMESPACE_RANK is set, but"),
         ({**SLURM, "SLURM_PROCID": "8"}, "SLURM_PROCID=8: must be below SLURM_STEP_NUM_TASKS=8"),
         ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "SLURM_STEP_TASKS_PER_NODE: not set"),
-        ({**SLURM, "SLURM_NODEID": "7"}, r"SLURM_STEP_TASKS_PER_NODE: 4\(x2\) \(must give this"),
+        ({**SLURM, "SLURM_NODEID": "7"}, r"SLURM_STEP_TASKS_PER_NODE: 4\(x2\), but must give the"),
     ],
 )
 def test_impossible_numbers_are_refused(environment: dict[str, str], said: str) -> None:

@@ -34,7 +34,7 @@ OURS = {
     "train_micro_batch_size_per_gpu": "training.events_per_step",
     "gradient_accumulation_steps": "training.events_per_step",
     "gradient_clipping": "optimizer.gradient_clipping",
-    "optimizer": "optimizer",
+    "optimizer": "optimizer.name",
     "scheduler": "optimizer.schedule",
     "bf16": "model.precision",
     "fp16": "model.precision",
@@ -79,7 +79,7 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
     if not isinstance(content, dict):
         raise InputError(f"{path}: must be a JSON object, as in ds_configs/zero1.json")
     for key in sorted(OURS.keys() & content.keys()):
-        raise InputError(f"{path}: remove {key!r}: bigtrk's setting {OURS[key]} decides it")
+        raise InputError(f"{path}: remove {key!r}; set bigtrk's own {OURS[key]} instead")
     section = parse(_File, content, str(path)).zero_optimization
     stage = section.get("stage", 0)
     if type(stage) is not int or stage not in range(4):  # DeepSpeed also takes text
@@ -125,19 +125,19 @@ def _refuse_useless(path: Path, zero: "DeepSpeedZeroConfig") -> None:
     if not zero.compute_grad_norm:
         raise InputError(
             f"{path}: 'zero_optimization.compute_grad_norm' is off, but bigtrk needs the norm of "
-            "the gradients; remove it"
+            "the gradients; remove this key"
         )
     for key in ("offload_optimizer", "offload_param"):
         section = getattr(zero, key)
         if section is not None and section.device == "nvme":
             raise InputError(
-                f"{path}: zero_optimization.{key}.device is nvme, which bigtrk cannot write "
-                "to checkpoints; set it to cpu"
+                f"{path}: zero_optimization.{key}.device is nvme, from which bigtrk cannot "
+                "write checkpoints; set it to cpu"
             )
     if zero.zero_hpz_partition_size > 1:
         raise InputError(
             f"{path}: with 'zero_optimization.zero_hpz_partition_size' a run cannot be resumed; "
-            "remove it"
+            "remove this key"
         )
 
 
