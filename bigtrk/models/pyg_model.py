@@ -159,7 +159,7 @@ def _kept(layer: str, module: nn.Module, name: str) -> ContractError:
     if name == "_buffers":
         name = next(name for name, value in module._buffers.items() if _computed(value))
     return ContractError(
-        f"layer {layer}: stores a tensor with gradients in its attribute {name}; compute it in "
+        f"layer {layer}: stores a tensor with gradients in its attribute {name!r}; compute it in "
         f"forward and keep it in a local variable"
     )
 
@@ -285,7 +285,7 @@ class PyGModel(nn.Module):
         except ContractError:
             raise
         except Exception as error:
-            said = f"fails on a graph of {_TRIED} nodes ({type(error).__name__}: {reason(error)})"
+            said = f"fails in a test on {_TRIED} nodes ({type(error).__name__}: {reason(error)})"
             raise self._bad(f"{said}; correct its forward") from error
         shape = list(made.shape) if isinstance(made, Tensor) else type(made).__name__
         if not isinstance(shape, list) or len(shape) != 2 or shape[0] != _TRIED or not shape[1]:

@@ -63,7 +63,7 @@ def display_event(
             truth = graph.particle_id.numpy(), listed_particles(graph.particles)
     if parts is not None:
         if parts > (n := graph.n_nodes):
-            raise InputError(f"--parts {parts}: {graph.name} has {number_of(n, 'hit')}; lower it")
+            raise InputError(f"--parts {parts}: must be at most {n:,}, the hits in {graph.name}")
         sector = divide(graph, CutSettings(parts, None, Method.METIS, seed=0))[0]
     tracks, scores = builder(edges, criteria.min_hits), edges.scores.astype(np.float64)
     picture = EventPicture(edges.position, edges.edge_index, scores, tracks, sector)

@@ -185,7 +185,7 @@ def _computing_in(precision: Precision, stored: StoredModel) -> nn.Module:
     if rows != settings.precision:
         if "precision" not in type(settings).model_fields:
             raise InputError(
-                f"--precision {rows}: class {settings.name} sets its own precision; leave it out"
+                f"leave out --precision {rows}: class {settings.name} sets its own precision"
             )
         settings = settings.model_copy(update={"precision": rows})
     model = build_model(stored.configuration.model_copy(update={"model": settings}))

@@ -143,7 +143,7 @@ def load_pipeline(
     if not (folder / PIPELINE).is_file():
         raise InputError(
             f"{folder}: holds no {PIPELINE}; name a folder that 'bigtrk pipeline train' has "
-            "finished, or use 'bigtrk infer', which takes one run"
+            "finished (for one run alone, tracks are made by 'bigtrk infer')"
         )
     record = read_record(PipelineRecord, folder / PIPELINE)
     models = [f"{stage}/{file}" for stage in TRAINED for file in (DESCRIPTION, WEIGHTS)]

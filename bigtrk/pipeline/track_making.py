@@ -43,7 +43,7 @@ def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]
     largest = max(sector.n_edges for sector in sectors)
     if largest > max_edges:
         raise InputError(
-            f"{graph.name}: shared among {number_of(ranks, 'rank')}, one would hold {largest:,} of "
+            f"{graph.name}: with {number_of(ranks, 'rank')}, the largest share is {largest:,} of "
             f"{graph.n_edges:,} edges, more than --max-edges {max_edges}; start more ranks, or "
             "raise --max-edges (on CPUs --spill FOLDER keeps edges on a disk)"
         )

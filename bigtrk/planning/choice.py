@@ -94,12 +94,12 @@ def _fastest(trials: Sequence[Trial], limit: Limit) -> Option:
     peaks = [one.peak_bytes for one in trials if one.peak_bytes is not None]
     if not peaks:
         raise InputError(
-            f"none of {len(trials)} options could be trained; the first failed with: "
-            f"{trials[0].failure}; correct this error"
+            f"no option could be trained ({len(trials)} tried); correct the error of the first: "
+            f"{trials[0].failure}"
         )
     raise InputError(
-        f"none of {len(trials)} options fits into {MEASURED:.0%} of the "
-        f"{limit.memory / GIB:.2f} GiB of memory per rank: the smallest took "
+        f"no option fits into {MEASURED:.0%} of the {limit.memory / GIB:.2f} GiB of memory per "
+        f"rank ({len(trials)} tried): the smallest took "
         f"{min(peaks) / GIB:.3f} GiB; raise --memory, add ranks or lower model.hidden"
     )
 

@@ -50,7 +50,7 @@ class Command:
         if world > self.ranks_per_node and world % self.ranks_per_node:
             raise InputError(
                 f"--ranks {world}: is not a multiple of the {self.ranks_per_node} ranks per host; "
-                "give a multiple of that, or another --ranks-per-node"
+                f"give a multiple of {self.ranks_per_node}, or another --ranks-per-node"
             )
         path, overrides, folders = split_arguments(self.arguments, self.default)
         configuration = users_configuration(path, overrides)

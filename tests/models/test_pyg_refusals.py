@@ -178,9 +178,9 @@ class Weights(Around):
     ("net", "line"),
     [
         (Around(Divides()), "PyGModel: returns NaN or infinity for a sector"),
-        (Keeps(), "layer Keeps: stores a tensor with gradients in its attribute kept; "),
+        (Keeps(), "layer Keeps: stores a tensor with gradients in its attribute 'kept'; "),
         (Recomputes(False), "net.last.lin_l.weight: its gradient is another"),
-        (Recomputes(True), "Recomputes: fails on a graph of 12 nodes (UserWarning: "),
+        (Recomputes(True), "Recomputes: fails in a test on 12 nodes (UserWarning: "),
         (Single(), "net.first.lin_l (Linear) in test_pyg_refusals.py:"),
         (Pair(), "layer last (SAGEConv): is called with a tuple of node tensors"),
         (Weights(), "layer layer (GATConv): returns tuple; let it return one tensor"),
@@ -189,10 +189,10 @@ class Weights(Around):
             "Before: returns [4] for 12 nodes; return their embeddings",
         ),
         (nn.Linear(F, 4), "Linear: holds no torch_geometric.nn.MessagePassing layer"),
-        (Around(after=lambda x, _: x[:, :1]), "Around: fails on a graph of 12 nodes (RuntimeError"),
+        (Around(after=lambda x, _: x[:, :1]), "Around: fails in a test on 12 nodes (RuntimeError"),
         (
             Around(after=lambda *_: sys.exit(0)),
-            "Around: fails on a graph of 12 nodes (RuntimeError: it",
+            "Around: fails in a test on 12 nodes (RuntimeError: it",
         ),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_pipeline_shows_the_tracks_that_it_makes(
     ("options", "told"),
     [
         (["--event", "event00000011"], "no event 'event00000011'; did you mean 'event000000011'"),
-        (["--parts", "99999"], "--parts 99999: event000000010 has "),
+        (["--parts", "99999"], "--parts 99999: must be at most 2,147, the hits in event000000010"),
         (["--builder", "walk"], "a pipeline has its own --builder and --score-cut; leave them out"),
     ],
 )

@@ -15,7 +15,7 @@ def test_no_rank_holds_more_edges_than_it_may() -> None:
         assert [sector.part for sector in sectors] == list(range(ranks))
         most = max(sector.n_edges for sector in sectors)
         assert len(cut_for_ranks(GRAPH, ranks, most)) == ranks
-        told = rf"event000000001: shared among {ranks} ranks?, one would hold {most} of 300 edges"
+        told = rf"event000000001: with {ranks} ranks?, the largest share is {most} of 300 edges"
         with pytest.raises(InputError, match=told):
             cut_for_ranks(GRAPH, ranks, most - 1)
     with pytest.raises(InputError, match="has 60 hits, too few to share among 61 ranks"):

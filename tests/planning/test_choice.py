@@ -104,7 +104,7 @@ def test_torchrun_starts_any_engine_and_hosts_are_counted(ask: Ask) -> None:
         (["--choose", "--ranks", "2", "--memory", "0.3"], "the least that would do is"),
         (
             ["--choose", "--ranks", "7", "--memory", "4"],
-            "--ranks 7: is not a multiple of the 4 ranks per host",
+            "--ranks 7: is not a multiple of the 4 ranks per host; give a multiple of 4",
         ),
         (["--choose", "--memory", "4", "sampling.method=shadow"], "plan counts whole events"),
     ],

@@ -81,7 +81,7 @@ def test_a_trial_that_fails_is_told_and_not_chosen(
     options = ["model.recompute=chunk", "--ranks", "1"]
     err = refusal_of(asked(str(graphs), *options, "--memory", "9", "optimizer.lr=1e30"))
     assert "the loss became" in err
-    assert "none of 1 options could be trained; the first failed with: " in err
+    assert "no option could be trained (1 tried); correct the error of the first: " in err
 
 
 def test_trials_that_take_too_much_are_not_chosen(
@@ -100,7 +100,7 @@ def test_trials_that_take_too_much_are_not_chosen(
     assert answer["choice"]["settings"]["model.recompute"] == "layer"
     peaks = iter([99e9] * 3)
     err = refusal_of(asked(str(graphs), *known))
-    assert "none of 3 options fits into 98% of the 9.00 GiB of memory per rank" in err
+    assert "no option fits into 98% of the 9.00 GiB of memory per rank (3 tried): " in err
 
 
 @pytest.mark.parametrize(

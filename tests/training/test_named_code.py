@@ -88,7 +88,7 @@ def test_only_the_user_lets_the_code_of_a_run_be_imported(folder: Path, run: Sta
         "bigtrk", "infer", "run", "graphs", "t2", "--precision", "bf16", "--code", "named_models"
     )
     assert status == 2
-    assert f"--precision bf16: class {NAME} sets its own precision; leave it out" in said
+    assert f"leave out --precision bf16: class {NAME} sets its own precision" in said
 
 
 def test_another_version_of_the_code_is_told_until_the_run_was_resumed_with_it(
