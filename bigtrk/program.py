@@ -32,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
     """Raises InputError for a bad command line, as the other programs do."""
 
     def error(self, message: str) -> NoReturn:
-        form = "; a setting is written key.sub=value" if message.startswith("unrec") else ""
+        form = "; a setting is key.sub=value, without --" if message.startswith("unrec") else ""
         raise InputError(f"{message}{form} ({self.prog} --help tells more)")
 
 
@@ -68,7 +68,7 @@ def configure(arguments: argparse.Namespace) -> Configuration:
     for path in files:
         if path.suffix not in (".yaml", ".yml") and not path.exists():
             raise InputError(
-                f"{path}: no such file; a setting is written key.sub=value, without spaces"
+                f"{path}: no such configuration file; a setting is key.sub=value, without spaces"
             )
         if path.is_dir():
             raise InputError(

@@ -149,8 +149,8 @@ def _azimuth(graph: EventGraph) -> NDArray[np.float32]:
     if "x" in columns and "y" in columns:
         return np.asarray(np.arctan2(columns["y"], columns["x"]))
     raise InputError(
-        f"{graph.name}: --method wedges needs the node feature phi, or x and y, but the graph has "
-        f"{', '.join(graph.node_feature_names)}; use --method metis"
+        f"{graph.name}: --method wedges needs the node feature 'phi', or 'x' and 'y', but the "
+        f"graph has only {', '.join(graph.node_feature_names)}; use --method metis"
     )
 
 

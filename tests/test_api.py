@@ -216,7 +216,7 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.partition(GRAPH), "parts and max_edges both set"),
         (lambda: bigtrk.partition(GRAPH, 0), "parts=0: must be 1 or more"),
         (lambda: bigtrk.partition(GRAPH, 2, method="metiss"), "method=metiss.* mean 'metis'"),
-        (lambda: bigtrk.configure("model"), "model: no such file; a setting is written"),
+        (lambda: bigtrk.configure("model"), "model: no such configuration file; a "),
         (lambda: bigtrk.train(bigtrk.configure("data.train=[absent]")), "absent: no such folder"),
         (lambda: bigtrk.load_model("absent"), "absent: no such folder; name the folder"),
         (lambda: bigtrk.build_graphs("absent", "out"), "absent: no such file or folder"),

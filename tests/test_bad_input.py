@@ -43,7 +43,7 @@ def test_a_bad_event(tmp_path: Path, run_program: Run) -> None:
         (["bigtrk/train.py"], "graphs: no such folder; make graphs with 'bigtrk build"),
         (["bigtrk", "resume", "absent"], "absent: no such folder; name the folder of a run"),
         (["bigtrk", "build", "absent"], "build --help tells more)"),
-        (["bigtrk/train.py", "--data.train", "g"], "a setting is written key.sub=value"),
+        (["bigtrk/train.py", "--data.train", "g"], "a setting is key.sub=value, without --"),
         (["bigtrk/train.py", "/"], "/: is a folder; write data.train=/ to train on it, or"),
     ],
 )

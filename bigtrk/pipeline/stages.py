@@ -131,7 +131,10 @@ def tracks_of(
         scored = classified(graph, score)
     passage.watch("classifier", scored.edge_index, scored.scores)
     with passage.stage("tracks"):
-        return builder(scored, min_hits)
+        try:
+            return builder(scored, min_hits)
+        except InputError as error:
+            raise InputError(f"{graph.name}: {error}") from None
 
 
 def load_pipeline(

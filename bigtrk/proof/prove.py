@@ -54,7 +54,7 @@ _ORDER = (
     "the sum or the maximum over a node's edges"
 )
 _PARTIAL = (
-    "has a gradient hook, which would see one sector's share and not the sum over all sectors; "
+    "has a gradient hook, which would see one sector's gradient and not the sum over all sectors; "
     "remove it (optimizer.gradient_clipping clips the sum)"
 )
 _DIVISION = "look for a division by a number that may be 0, such as the number of a node's edges"
@@ -435,7 +435,8 @@ def _wrong_state(model: nn.Module) -> str | None:
     every = dict(model.named_parameters(remove_duplicate=False))
     for name in model.state_dict().keys() - parameters.keys():
         if name in every:
-            return f"{name} is the same tensor as another parameter; give it a tensor of its own"
+            other = next(key for key, kept in parameters.items() if kept is every[name])
+            return f"{name} is the same tensor as {other}; give it a tensor of its own"
         return (
             f"has a buffer {name}, which checkpoints would lack; compute it in __init__ and "
             f"register it by register_buffer(..., persistent=False)"

@@ -35,8 +35,8 @@ KINDS = (
 # are so few that no sector knows all nodes.
 N_NODES, N_EDGES = 97, 158
 _IN_BACKWARD = (
-    "calls the exchange in its backward pass, where ranks would wait for each other; keep the "
-    "exchange outside of what torch.utils.checkpoint recomputes"
+    "calls the exchange in its backward pass, where ranks would wait for each other forever; keep "
+    "the exchange outside of what torch.utils.checkpoint recomputes"
 )
 
 

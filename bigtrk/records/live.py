@@ -12,7 +12,7 @@ from bigtrk.disk.folder_lock import LOCK, LockWatch, Owner
 from bigtrk.disk.json_lines import JsonTail
 from bigtrk.errors import InputError, shell_word
 from bigtrk.records.metrics import X_AXES, MetricsRecord, StepRecord
-from bigtrk.records.pipeline import check_no_pipeline
+from bigtrk.records.pipeline import check_is_run
 from bigtrk.records.record import read_if_any
 from bigtrk.records.run import STALL, RunRecord, StallRecord
 from bigtrk.records.run_folder import METRICS, RUN, metrics_record, read_run_record
@@ -98,11 +98,7 @@ class RunFollower:
             report = f"bigtrk report {shell_word(self._folder)}"
             raise InputError(f"{self._folder}: holds a search; '{report}' shows it")
         if not is_run and (self._folder.is_file() or any(others)):
-            check_no_pipeline(self._folder)
-            raise InputError(
-                f"{self._folder}: holds no {RUN}, so it is not the folder of a training run; name "
-                f"the folder of a run, such as runs/0001, or one where a run is about to start"
-            )
+            check_is_run(self._folder)
         # The lock is read before the records: an owner writes all of them before releasing it.
         owner, silent = self._lock.owner, self._lock.silence()
         is_held = owner is not None and silent is not None and self._lock.lives() is not False

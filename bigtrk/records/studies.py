@@ -32,7 +32,7 @@ MOST_TRIALS = 100_000
 
 
 class _SearchFile(FileRecord):
-    made_again: ClassVar[str] = "search in another folder"
+    made_again: ClassVar[str] = "run the search again in another folder"
 
     format: Literal[1] = 1
 

@@ -54,5 +54,5 @@ def turn(event: Sector, angle: float, mirror_phi: bool, mirror_z: bool) -> Secto
 
 def _column(event: Sector, name: str) -> Tensor:
     if name not in event.node_feature_names:
-        raise InputError(f"{event.event}: has no {name} to cut wedges by; set sampling.method=none")
+        raise InputError(f"{event.event}: no feature {name!r} for wedges; set sampling.method=none")
     return event.node_features[:, event.node_feature_names.index(name)]

@@ -34,10 +34,10 @@ def launcher_words(launcher: str) -> list[str]:
     try:
         words = shlex.split(launcher)
     except ValueError as error:
-        raise InputError(f"--launcher {launcher}: is no command ({error}); correct it") from None
+        raise InputError(f"--launcher {launcher!r}: is no command ({error}); correct it") from None
     if not words or shutil.which(words[0]) is None:
         raise InputError(
-            f"--launcher {launcher}: no such program; name one that is installed, such as "
+            f"--launcher {launcher!r}: no such program; name one that is installed, such as "
             '"srun --ntasks 8 python"'
         )
     return words
@@ -166,12 +166,12 @@ def open_study(path: Path, record: FileRecord, same: Sequence[str]) -> None:
             for what in same:
                 if found[what] != wanted[what]:
                     raise InputError(
-                        f"{folder}: holds another {path.stem} ({what} "
+                        f"{folder}: holds another {path.stem} ({what.replace('_', ' ')} "
                         f"{_first_difference(found[what], wanted[what])}); to continue it, give "
                         f"its settings, else choose another --out"
                     )
         elif any(not held.name.startswith(".") for held in folder.iterdir()):
-            raise InputError(f"{folder}: holds other files; choose another --out")
+            raise InputError(f"{folder}: holds files, but no {path.stem}; choose another --out")
         write_record(path, record)
 
 

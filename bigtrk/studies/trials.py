@@ -31,7 +31,7 @@ def try_out(task: Task, given: Given) -> list[Trial]:
     ranks on this host; returns the trials. InputError without events, or if ranks exceed this host.
     """
     if not given.folders:
-        raise InputError("--try trains on events; name folders of graphs or sectors")
+        raise InputError("--try: no events to train on; name folders of graphs or sectors")
     if task.world > task.ranks_per_node:
         raise InputError(
             f"--try needs all {task.world} ranks on this host, but --ranks-per-node gives it "

@@ -70,8 +70,7 @@ class HitTracks:
             self._fail(
                 row,
                 f"hit {self.hit_id[row]} is not in the event",
-                f"remove its row ({len(unknown)} such rows in all), or give the event of these "
-                "tracks",
+                f"remove such hits ({len(unknown)} in all), or give the event of these tracks",
             )
         track_id = np.full(len(hit_id), NO_TRACK, np.int64)
         track_id[of_event] = self.track_id
@@ -308,8 +307,8 @@ def _read_acts(path: Path) -> HitTracks:
             listed, number = row[HITS_COLUMN] or "", row["track_id"] or ""
             if not _LIST.fullmatch(listed) or not _NUMBER.fullmatch(number):
                 raise InputError(
-                    f"{path}, row {rows.line_num}: track {number!r} has hits {listed[:40]!r}, not "
-                    f"a list such as [11298,19596]; write the file again"
+                    f"{path}, row {rows.line_num}: track {number!r} has hits {listed[:40]!r}; give "
+                    f"a number from 0 and a list such as [11298,19596], of at most 18 digits each"
                 )
             track_id.append(int(number))
             hits.append([int(one) for one in listed[1:-1].split(",") if one.strip()])
@@ -439,6 +438,6 @@ def events_by_number(source: TrackSource, events: Path) -> dict[int, str]:
         if number not in names:
             raise InputError(
                 f"{where}: these are tracks of event {number}, which {events} does not hold; name "
-                "the folder or zip archive that does, or remove them"
+                "the folder or zip archive of this event, or remove its tracks"
             )
     return names

@@ -222,7 +222,7 @@ def _too_little(task: Task, considered: Sequence[Option]) -> str:
     return (
         f"no choice of settings fits all events in the {limit.memory / GIB:.2f} GiB of a "
         f"rank{filled}; the least that would do is {limit.enough_gib(least.memory):.3f} GiB, with "
-        f"{least}: {f'set {setting}, ' if setting else ''}give each rank as much, add ranks, cut "
+        f"{least}; {f'set {setting}, ' if setting else ''}give each rank that much, add ranks, cut "
         f"the events into more sectors or lower model.hidden"
     )
 

@@ -113,8 +113,8 @@ def load_model(run: Path) -> StoredModel:
     for name in {**then, **here}:
         if then.get(name) != here.get(name):
             raise InputError(
-                f"{path}: scales: feature {one_line(repr(name))} was scaled by {then.get(name)} in "
-                f"training, but is scaled by {here.get(name)} here; train again"
+                f"{path}: scales: feature {one_line(repr(name))} had scale {then.get(name)} in "
+                f"training, but has scale {here.get(name)} in this bigtrk; train again"
             )
     shapes = {name: tensor.shape for name, tensor in read_header(weights).items()}
     warn_of_other_code(run_of(run), configuration)
@@ -131,7 +131,7 @@ def load_weights(file: Path) -> dict[str, Tensor]:
     for name, tensor in read_header(file).items():
         if tensor.dtype != STORED_AS:
             raise InputError(
-                f"{file}: {one_line(name)} is {tensor.dtype}, not {STORED_AS}; train again"
+                f"{file}: {one_line(name)} is {tensor.dtype}; make it {STORED_AS}, or train again"
             )
     return load_file(file)
 
@@ -172,8 +172,8 @@ def _parsed(kind: type[Tree], content: Any, path: Path) -> Tree:
         return parse(kind, content, str(path))
     except InputError as error:
         raise InputError(
-            f"{error} (this is bigtrk {bigtrk.__version__}; {RUN} next to the file names the "
-            f"version that wrote it)"
+            f"{error} (this is bigtrk {bigtrk.__version__}; use the version that wrote the "
+            f"file, named in {RUN} next to it)"
         ) from None
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from bigtrk.config import Count
-from bigtrk.errors import InputError, number_of
+from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.metrics import EpochRecord, metric_of
@@ -50,9 +50,8 @@ class Schedule:
         warmup = self.optimizer.warmup_steps
         if self.optimizer.schedule == "cosine" and warmup >= self.total_steps:
             raise InputError(
-                f"optimizer.warmup_steps={warmup}: the whole run has "
-                f"{number_of(self.total_steps, 'step')}, "
-                f"which leaves none for the cosine; lower it, or raise training.epochs"
+                f"optimizer.warmup_steps={warmup}: leaves no steps for optimizer.schedule=cosine "
+                f"(the whole run has {self.total_steps}); lower it, or raise training.epochs"
             )
 
     @property
@@ -166,7 +165,7 @@ def check_recorded(configuration: Configuration, n_validation: int) -> None:
     if not n_validation:
         why = "there is no event to validate on; set data.validation, or train_loss as the metric"
     elif model.kind == "hit" and metric not in _OF_HITS:
-        why = f"{model.name} embeds hits; set it to {' or '.join(_OF_HITS)}"
+        why = f"model.name={model.name} embeds hits, so choose {' or '.join(_OF_HITS)}"
     elif metric == "log_pt_error" and not configuration.training.pt_weight:
         why = "is recorded only where pT is trained, too; set training.pt_weight above 0"
     if why:

@@ -125,7 +125,7 @@ def spill_scoring(
     scores at once. Raises InputError if the model cannot do so, or as open_spill.
     """
     if not isinstance(model, InteractionGNN):
-        raise InputError(f"{folder.option}: needs model.name=interaction; leave it out")
+        raise InputError(f"{folder.option}: needs model.name=interaction; leave the option out")
     _check_device(folder.option, ranks)
     needs = []
     for event, (n_edges, sectors) in scored.items():

@@ -54,7 +54,7 @@ def test_the_seeds_are_valid(tmp_path: Path, name: str) -> None:
 
 
 CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
-    ("config.json", ("scales",), {}, "'r' was scaled by None in training, but is scaled by 300.0"),
+    ("config.json", ("scales",), {}, "'r' had scale None in training, but has scale 300.0 in"),
     ("config.json", ("scales", "r"), 1e999, "is not valid JSON (a number is too large"),
     ("config.json", ("measured", "nodes"), {"r": [0, 1]}, "needs no mean and deviation, but has"),
     ("config.json", ("configuration", "data", "node_features"), ["x"], "'x' needs a mean and"),

@@ -139,7 +139,7 @@ def test_wedges_are_sorted_and_balanced_in_edges(names: tuple[str, ...]) -> None
 def test_more_parts_than_nodes_and_wedges_without_an_azimuth_are_refused() -> None:
     with pytest.raises(InputError, match="4 nodes cannot be cut into 5 sectors; use --parts 4"):
         divide(a_graph(grid(2), phi=[0.0] * 4), CutSettings(5, None, Method.METIS, 0))
-    with pytest.raises(InputError, match=r"needs the node feature phi.*has r, z"):
+    with pytest.raises(InputError, match=r"needs the node feature 'phi'.*has only r, z"):
         wedges(a_graph(grid(2), r=[1.0] * 4, z=[0.0] * 4), 2)
 
 

@@ -109,13 +109,12 @@ def test_a_run_that_let_go_has_stopped_and_a_killed_one_is_lost(tmp_path: Path) 
 def test_folders_that_are_no_runs_are_named_with_the_remedy(tmp_path: Path) -> None:
     search = tmp_path / "a search"
     run_writer(search)("trial0000")
-    for place in (search, search / "trial0000" / RUN):
+    other = "holds no run.json, so it is not the folder of a training run"
+    for place, found in ((search, other), (search / "trial0000" / RUN, "is a file")):
         with pytest.raises(InputError) as caught:
             RunFollower(place).look()
-        assert str(caught.value) == (
-            f"{place}: holds no run.json, so it is not the folder of a training run; name the "
-            "folder of a run, such as runs/0001, or one where a run is about to start"
-        )
+        said = f"{place}: {found}; name the folder of a run, such as runs/0001"
+        assert str(caught.value) == said
     (search / SEARCH).touch()
     with pytest.raises(
         InputError, match=r"search: holds a search; 'bigtrk report '.*/a search'' shows"

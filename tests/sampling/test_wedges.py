@@ -72,5 +72,5 @@ def test_features_of_edges_turn_with_their_hits(
 
 
 def test_hits_without_phi_are_refused() -> None:
-    with pytest.raises(InputError, match=r"has no phi to cut wedges by; set sampling\.method=none"):
+    with pytest.raises(InputError, match=r"no feature 'phi' for wedges; set sampling\.method=none"):
         cut_wedge(empty_sector(("r", "z"), ()), 0, 2, 0.0)

@@ -149,7 +149,7 @@ def test_hits_in_any_order_and_those_not_listed_in_no_track() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([(9, 1), (7, 1), (-5, 1)], r"row 12: hit 7 is not in the event; .*\(2 such rows in all\)"),
+        ([(9, 1), (7, 1), (-5, 1)], r"row 12: hit 7 is not in the event; .*such hits \(2 in all\)"),
         ([(9, 1), (2**63 - 1, 1)], "row 12: hit 9223372036854775807 is not in the event"),
     ],
 )

@@ -65,7 +65,7 @@ BIAS = "decoder.output_bias"
 @pytest.mark.parametrize(
     ("weights", "complaint"),
     [
-        (with_header(dtype="I32"), "is I32, not F32; train again"),
+        (with_header(dtype="I32"), "is I32; make it F32, or train again"),
         (with_header(shape=[2, 8]), r"has shape \[2, 8\], not"),
         (with_header(shape=[2**62, 2**62]), r"is damaged \(.*\); restore it$"),
         (with_tensors(**{BIAS: None}), rf"{BIAS} has shape none, not \[1\]"),

@@ -70,7 +70,7 @@ def test_a_model_of_another_version_is_read_as_of_this_one(tmp_path: Path, where
     described = describe(Configuration(), [])
     (described if where == "file" else described["configuration"])["novelty"] = 1
     write_json(tmp_path / DESCRIPTION, described)
-    version = rf"novelty.*this is bigtrk {bigtrk.__version__}; run\.json next to the file names"
+    version = rf"novelty.*this is bigtrk {bigtrk.__version__}; use the version.*run\.json"
     with pytest.raises(InputError, match=version):
         model_configuration(tmp_path)
 

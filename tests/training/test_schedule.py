@@ -60,7 +60,7 @@ def test_the_learning_rate_scales_with_the_events_of_a_step(scaling: str, peak: 
 
 
 def test_a_cosine_without_steps_after_the_warm_up_is_refused() -> None:
-    with pytest.raises(InputError, match=r"warmup_steps=10: the whole run has 10 steps.*lower it"):
+    with pytest.raises(InputError, match=r"warmup_steps=10: leaves no steps.*run has 10\); lower"):
         schedule(schedule="cosine", warmup_steps=10)
 
 

@@ -107,7 +107,7 @@ def read_series(folder: Path) -> Series:
                 f"{run.folder.name} has {len(run.epochs)} of {number_of(planned, 'epoch')}."
             )
     if not by_ranks:
-        raise InputError(f"{folder}: no run of the series has finished an epoch yet; wait for one")
+        raise InputError(f"{folder}: no run has finished an epoch yet; wait until one has")
     names = {run.folder.name for run in found}
     wanted = [run_name(n, repeat + 1) for n in record.ranks for repeat in range(record.repeats)]
     if missing := [name for name in wanted if name not in names]:
@@ -194,8 +194,8 @@ def series_report(folders: Sequence[Path]) -> tuple[Document, str]:
     """
     every = [read_series(folder) for folder in folders]
     names = [series.name for series in every]
-    if len(set(names)) < len(names):
-        raise InputError(f"{', '.join(names)}: these series have the same name; rename a folder")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{twice[0]}: two series have this name; rename or leave out one")
     by_series = {series.name: points(series) for series in every}
     headers = [Facts(f"Series {series.name}", _facts(series)) for series in every]
     largest = [own[-1] for own in by_series.values()]

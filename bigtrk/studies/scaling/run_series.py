@@ -138,7 +138,7 @@ def _check_events(record: SeriesRecord, configuration: Configuration) -> None:
         raise InputError(
             f"{folders}: {record.kind} scaling needs {needed} events ({shown}), but there "
             f"are {len(sources)}; make more (bigtrk simulate events --events {needed}, then bigtrk "
-            f"build events graphs), or lower --events, --validation or --ranks"
+            f"build events graphs), or lower --events{', --ranks' * (factor > 1)} or --validation"
         )
     shares = sum(source.parts for source in sources[: factor * record.events])
     if most > shares:

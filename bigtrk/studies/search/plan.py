@@ -184,7 +184,7 @@ def read_space(path: Path) -> Space:
     for key in space.settings:
         for own, remedy in SET_HERE.items():
             if overlap(key, own):
-                raise InputError(f"{path}: space.{key}: bigtrk search sets {own}; {remedy}")
+                raise InputError(f"{path}: space.{key}: a search sets {own}; remove it ({remedy})")
     for key, other in combinations(space.settings, 2):
         if overlap(key, other):
             raise InputError(f"{path}: space: {key} and {other} overlap; leave one out")
@@ -196,11 +196,14 @@ def _parsed(found: Any, where: str) -> Range | Choices:
     if isinstance(found, dict):
         return parse(Range, found, where)
     if not isinstance(found, list) or not found:
-        raise InputError(f"{where}: write bounds, such as {{low: 1, high: 8}}, or list the values")
+        raise InputError(
+            f"{where}: has no values; write bounds, such as {{low: 1, high: 8}}, or a list, such "
+            "as [2, 8]"
+        )
     try:
         is_repeated = len(Choices(found).by_label) < len(found)
     except TypeError as error:  # YAML knows dates, too
-        raise InputError(f"{where}: no setting takes this value ({error}); remove it") from None
+        raise InputError(f"{where}: lists a value no setting takes ({error}); remove it") from None
     if is_repeated:
         raise InputError(f"{where}: a value is listed twice; remove one")
     return Choices(found)
@@ -247,7 +250,7 @@ def plan_search(
     for given in overrides:
         for key in space.settings:
             if overlap(given.partition("=")[0], key):
-                raise InputError(f"{given}: the space varies {key}; remove one of them")
+                raise InputError(f"{given}: {file} varies {key}; remove it there or here")
     common = [*overrides, f"training.best.metric={space.metric}"]
     configuration = users_configuration(path, common)
     known = _held_back(configuration)

@@ -53,7 +53,7 @@ def decide(
     count, alive = max(1, int(population.part * len(values))), len(values) - values.count(math.inf)
     failed = standings[trial].value is None
     if failed and not alive:
-        raise InputError("all trials have failed; look into their train.log, and change the space")
+        raise InputError("all trials have failed; look into their train.log, and change SPACE.yaml")
     best = [one for one in ranking[: min(count, alive)] if one != trial]
     if not best or not (failed or trial in ranking[-count:]):
         return None, standings[trial].settings

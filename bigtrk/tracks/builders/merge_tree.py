@@ -214,8 +214,7 @@ def read_merge_tree(path: Path) -> MergeTree:
     record = parse(_Record, opened.record, str(path))
     if record.features != FEATURES:
         raise InputError(
-            f"{path}: judges tracks by {', '.join(record.features)}, but this bigtrk by "
-            f"{', '.join(FEATURES)}; train the pipeline again"
+            f"{path}: judges tracks by other features than this bigtrk; train the pipeline again"
         )
     quality = _read_quality(opened, "quality", record)
     if set(SecondPass._fields) & set(opened.digests):

@@ -234,8 +234,8 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
             )
         named = [f"all of {key[:-1]}" if key.endswith(".") else key for key in CHANGEABLE]
         raise InputError(
-            f"{override}: a resumed run can change only {', '.join(named)}; start a new run for "
-            "other changes"
+            f"{override}: cannot change in a resumed run; start a new run, or change only "
+            f"{', '.join(named)}"
         )
     return apply_overrides(Configuration, content, overrides, source)
 

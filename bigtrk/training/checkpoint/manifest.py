@@ -255,4 +255,4 @@ def _check_tensors(folder: Path, shard: ShardFile, kinds: Collection[str]) -> No
     for name in (*expected, *found):
         tensor = found.get(name)
         if tensor is None or tensor.dtype not in FLOATS or tensor.shape != expected.get(name):
-            raise InputError(f"{shard.file}: tensor {one_line(name)} does not match {MANIFEST}")
+            raise InputError(f"{shard.file}: tensor '{one_line(name)}' does not match {MANIFEST}")

@@ -180,7 +180,7 @@ def split_validation(
     if events is not None and events > len(sources):
         raise InputError(
             f"data.events={events}: data.train has only {number_of(len(sources), 'event')} besides "
-            f"those held back; lower data.events, or add a folder"
+            f"those for validation; lower data.events, or add a folder"
         )
     return sources[:events], held
 

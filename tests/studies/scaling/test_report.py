@@ -162,7 +162,7 @@ def test_unfinished_series_says_what_is_missing(tmp_path: Path) -> None:
     assert [len(runs) for runs in read_series(folder).runs.values()] == [3, 1]
     for path in folder.glob("*/metrics.jsonl"):
         path.unlink()
-    with pytest.raises(InputError, match="no run of the series has finished an epoch"):
+    with pytest.raises(InputError, match="no run has finished an epoch yet; wait until"):
         read_series(folder)
 
 
@@ -191,7 +191,7 @@ def test_series_side_by_side(pair: list[Path]) -> None:
     text = " ".join(printed(*pair).split())
     assert "ddp: the host has 1 core, which more ranks than that share" in text
     assert re.search(r"Some CPU, (\d+ cores, )?1 of 1 core per rank", text)
-    with pytest.raises(InputError, match="rename a folder"):
+    with pytest.raises(InputError, match="ddp: two series have this name; rename or"):
         series_report([pair[0], pair[0]])
 
 

@@ -127,13 +127,13 @@ def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
         ("weak", ("graphs",), {"events": 1}, r"another series \(events was 2, now 1\)"),
         ("weak", ("graphs", "model.hidden=8"), {}, r"model.hidden was 64, now 8"),
         ("strong", ("graphs",), {"events": 3}, r"another series \(kind "),
-        ("weak", ("graphs",), {"ranks": "1,2"}, r"\(cores_per_rank was 2, now 3\)"),
+        ("weak", ("graphs",), {"ranks": "1,2"}, r"\(cores per rank was 2, now 3\)"),
     ):
         with pytest.raises(InputError, match=message):
             plan(kind, *arguments, **changes).open()
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "thesis.tex").touch()
-    with pytest.raises(InputError, match="holds other files; choose another --out"):
+    with pytest.raises(InputError, match="holds files, but no series; choose another --out"):
         plan(folder=tmp_path / "else").open()
 
 

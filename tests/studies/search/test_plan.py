@@ -70,10 +70,10 @@ def test_a_trial_is_a_training_with_its_settings_in_a_folder_of_its_number(
             r"space.model.hidden: setting 'model.hidden=0': model.hidden: Input should be greater",
         ),
         ("{data.validation: [0, 1]}", "", "there is no event to validate on"),
-        ("{data.train: [[a], [b]]}", "", r"data.train=.*space varies data.train"),
+        ("{data.train: [[a], [b]]}", "", r"data.train=.*/space.yaml varies data.train"),
         ("{data.events: [1, 9]}", "", "space.data.events: .* has only 2 events"),
         ("", "data.validation=0", "auc: there is no event to validate on; set"),
-        ("", "model.hidden=8", "model.hidden=8: the space varies model.hidden; remove one"),
+        ("", "model.hidden=8", "model.hidden=8: .*/space.yaml varies model.hidden; remove it"),
         ("", "run.folder=here", "run.folder=here: bigtrk search sets run.folder; use --out"),
         ("", "training.best={metric: loss}", "bigtrk search sets training.best.metric; set 'me"),
     ],
@@ -101,7 +101,7 @@ def test_a_folder_holds_one_search(plan: Plan, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=said):
             plan(*arguments, **options).open()
     (tmp_path / "out" / "search.json").rename(tmp_path / "out" / "thesis.tex")
-    with pytest.raises(InputError, match="out: holds other files; choose another --out"):
+    with pytest.raises(InputError, match="out: holds files, but no search; choose another --out"):
         plan().open()
 
 
