@@ -157,15 +157,18 @@ def take_chains(hits: HitGroups, gain: Values, track_id: Ids, min_hits: int) -> 
     hits, as long as it is above 0, if none of their hits is in a track yet.
     """
     value = gain * hits.size
-    order = np.argsort(-value, kind="stable")
-    order = order[value[order] > 0]
-    group, number, hit = track_id.copy(), len(track_id), hits.hit.tolist()
-    is_free = (track_id == NO_TRACK).tolist()  # lists: arrays of few hits take ten times as long
-    for first, size in zip(hits.begin[order].tolist(), hits.size[order].tolist(), strict=True):
-        own = hit[first : first + size]
-        if all(map(is_free.__getitem__, own)):
-            group[own] = number
-            number += 1
-            for one in own:
-                is_free[one] = False
-    return numbered(group, min_hits)
+    chain = np.argsort(-value, kind="stable")
+    chain = chain[value[chain] > 0]
+    group, first = track_id.copy(), np.empty_like(track_id)
+    while True:
+        of = HitGroups(hits.hit[ranges(hits.begin[chain], hits.size[chain])], hits.size[chain])
+        is_free = np.logical_and.reduceat(group[of.hit] == NO_TRACK, of.begin)
+        if not len(chain := chain[is_free]):
+            return numbered(group, min_hits)
+        of = HitGroups(of.hit[np.repeat(is_free, of.size)], of.size[is_free])
+        # A chain that comes first at each of its hits is taken, whatever becomes of the others.
+        number = of.spread(np.arange(len(chain)))
+        first[of.hit[::-1]] = number[::-1]
+        is_first = np.logical_and.reduceat(first[of.hit] == number, of.begin)
+        taken = is_first[number]
+        group[of.hit[taken]] = len(group) + chain[number[taken]]
