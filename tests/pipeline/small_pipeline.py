@@ -13,9 +13,12 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.pipeline import training
 from bigtrk.pipeline.training import train_pipeline
 from bigtrk.program import PROGRAM
+from bigtrk.tracks import merge_tree_training
 from tests.programs import run_in_one
 
 Typed = Callable[..., Any]
+# Networks of stage 5 learn in fewer steps than by default.
+FEW_STEPS = patch.object(merge_tree_training, "STEPS", 150)
 EPOCHS = {"embedding": 20, "filter": 6, "classifier": 10}
 SMALL: dict[str, Any] = {
     "embedding": {
@@ -49,7 +52,7 @@ def make_pipeline(folder: Path) -> None:
     for file in (folder / "others").glob("*-hits.*"):
         shutil.copy(file, folder / "hits")
     (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings()))
-    with patch.object(training, "train_logged", _train_in_a_fork):
+    with FEW_STEPS, patch.object(training, "train_logged", _train_in_a_fork):
         train_pipeline(folder / "events", folder / "out", folder / "pipeline.yaml", None)
 
 

@@ -18,7 +18,7 @@ from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.stages import load_pipeline
 from bigtrk.pipeline.training import train_pipeline
 from bigtrk.tracks.builders.merge_tree import read_merge_tree
-from tests.pipeline.small_pipeline import settings
+from tests.pipeline.small_pipeline import FEW_STEPS, settings
 
 
 def test_it_leaves_what_it_chose(folder: Path) -> None:
@@ -47,7 +47,8 @@ def test_it_continues_where_it_was_left(
         (out / made).unlink()
     # Nothing is trained again.
     monkeypatch.setattr("bigtrk.pipeline.training.train_logged", None)
-    train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
+    with FEW_STEPS:
+        train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
     told = capfd.readouterr().err
     assert "scoring events: 2/2\nchoosing the threshold: 1/2\nchoosing the threshold: 2/2" in told
     assert (out / "pipeline.json").read_text() == (folder / "out" / "pipeline.json").read_text()

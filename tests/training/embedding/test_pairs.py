@@ -44,12 +44,9 @@ def test_the_loss_is_the_mean_of_hinges(target: dict[str, float]) -> None:
     found = pair_loss(embedding, batch, batch.truth.counts, ALL, Draw(0, 0))
     particle = batch.sector.particle_id
     assert particle is not None
-    lacking = torch.zeros(())
-    for a in range(n_hits):
-        for b in range(n_hits):
-            if a != b and (particle[a] != particle[b] or particle[a] == 0):
-                squared = (embedding[a] - embedding[b]).square().sum()
-                lacking = lacking + (0.8**2 - squared).clamp(min=0)
+    false = (particle[:, None] != particle) | (particle == 0)
+    squared = (embedding[:, None] - embedding).square().sum(dim=2)[false.fill_diagonal_(False)]
+    lacking = (0.8**2 - squared).clamp(min=0).sum()
     ends = embedding[batch.edge_index]
     near = ((ends[0] - ends[1]).square().sum(dim=1) * batch.weights.clamp(min=0)).sum()
     true = int((batch.weights > 0).sum())
