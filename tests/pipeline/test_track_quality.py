@@ -28,7 +28,7 @@ def scored_event(seed: int) -> tuple[EventGraph, ScoredGraph]:
 
 @pytest.fixture(autouse=True)
 def _short_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge_tree_training, "LEAST_STEPS", 100)
+    monkeypatch.setattr(merge_tree_training, "STEPS", 100)
 
 
 def test_of_two_events_the_rate_of_fakes_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:

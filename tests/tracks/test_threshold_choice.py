@@ -49,7 +49,7 @@ def blurred(graph: ScoredGraph, particle_id: Ids) -> tuple[ScoredGraph, Ids]:
 
 def test_events_are_judged_by_what_the_others_taught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every threshold's tracks are those of a merge tree that never saw their event."""
-    monkeypatch.setattr(merge_tree_training, "LEAST_STEPS", 30)
+    monkeypatch.setattr(merge_tree_training, "STEPS", 30)
     graphs = [blurred(*helix_event(seed, 40)) for seed in range(3)]
     events = [(known_event(*one), particles_of(one[1])) for one in graphs]
     scan = cross_fitted_scan(events, seed=4)

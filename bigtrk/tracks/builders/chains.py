@@ -167,7 +167,7 @@ def take_chains(hits: HitGroups, gain: Values, track_id: Ids, min_hits: int) -> 
             return numbered(group, min_hits)
         of = HitGroups(of.hit[np.repeat(is_free, of.size)], of.size[is_free])
         # A chain that comes first at each of its hits is taken, whatever becomes of the others.
-        number = of.spread(np.arange(len(chain)))
+        number = np.repeat(np.arange(len(chain)), of.size)
         first[of.hit[::-1]] = number[::-1]
         is_first = np.logical_and.reduceat(first[of.hit] == number, of.begin)
         taken = is_first[number]

@@ -32,7 +32,7 @@ def test_good_tracks_are_told_from_others(quality: Quality) -> None:
 
 
 def test_the_same_events_and_seed_give_the_same_quality(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge_tree_training, "LEAST_STEPS", 20)
+    monkeypatch.setattr(merge_tree_training, "STEPS", 20)
 
     def train(seed: int) -> Quality:
         torch.rand(3)  # what others draw does not matter
