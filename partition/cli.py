@@ -142,8 +142,8 @@ def partition(
     failed |= cut_share(folder, out, settings, to_cut, workers, quiet=as_json)
     finish(folder, out, settings, unfit | failed, as_json=as_json)
     if failed:
-        named = "; ".join(list(failed.values())[:_MOST_NAMED])
-        more = f"; and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
+        named = ". ".join(list(failed.values())[:_MOST_NAMED])
+        more = f". And {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
         n_events = len(folder.events)
         raise InputError(f"{len(failed)} of {n_events} events were not cut: {named}{more}")
 

@@ -301,7 +301,7 @@ def claim_folder(
     if not others:
         write_json(out / record, parameters)
     elif not (out / record).exists():
-        raise InputError(f"{out}: holds files from elsewhere; name another folder")
+        raise InputError(f"{out}: holds files that this command did not make; name another folder")
     elif read_json(out / record) != parameters:
         raise InputError(
             f"{out}: its files were made with other options (see {record} there); give the same "

@@ -56,7 +56,7 @@ class Owner:
             host, process, started, space = held.name.rsplit("-", 3)
             return Owner(host, int(process), int(started), space)
         except ValueError:
-            raise InputError(f"{held}: was not made by bigtrk; remove this file") from None
+            raise InputError(f"{held}: is no file of a lock; remove it from there") from None
 
     @property
     def name(self) -> str:

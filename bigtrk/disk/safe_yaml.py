@@ -142,7 +142,7 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
         return node
     if Path in types and NoneType in types and node.tag == _BOOL:
         remedy = f"write ./{node.value} for a folder, or null for none"
-        raise InputError(f"{node.value}{at}: means true or false; {remedy}")
+        raise InputError(f"{node.value}{at}: is true or false in YAML; {remedy}")
     value = str(given_path(node.value)) if Path in types else node.value
     return yaml.ScalarNode(_TEXT, value, *marks)
 

@@ -353,7 +353,7 @@ def find_sample(path: Path) -> Sample | None:
     """
     if path.is_file() and path.suffix == ".parquet":
         raise InputError(
-            f"{path}: is one file of a sample; name the folder of its tracker_hits and particles"
+            f"{path}: is one file of a sample; name the folder of both tracker_hits and particles"
         )
     roots = [path]
     if not path.is_dir():

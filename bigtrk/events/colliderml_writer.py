@@ -181,7 +181,7 @@ def _row(number: int, lists: Columns, types: dict[str, pa.DataType]) -> pa.Table
             row[name] = pa.ListArray.from_arrays(np.array([0, len(values)], np.int32), values)
     except (pa.ArrowInvalid, OverflowError) as error:
         raise InputError(
-            f"event {number}: does not fit ColliderML's columns ({reason(error)}); give a smaller "
-            "--first-event or --particles, or leave out --format"
+            f"event {number}: its numbers do not fit ColliderML's columns ({reason(error)}); give "
+            "a smaller --first-event or --particles, or leave out --format"
         ) from None
     return pa.table(row)

@@ -134,7 +134,7 @@ def _validated(
     found = values(epochs[-1]) if epochs else None
     if not found or names[efficiency] not in found:
         raise InputError(
-            f"{run}: its last validation found no {what} for --efficiency {efficiency:g}; give "
+            f"{run}: no validation found a {what} for --efficiency {efficiency:g} at its end; give "
             f"{option}, or train with data.validation=1 or more"
         )
     return found[names[efficiency]]

@@ -60,8 +60,8 @@ _PARTIAL = (
 _DIVISION = "look for a division by a number that may be 0, such as the number of a node's edges"
 _COARSE = "whatever the type of x, and its rounding hides other faults; compute in the type of x"
 _CUT = (
-    "another in sectors than in the whole graph, though all results agree; detach no rows that the "
-    "exchange returns, and use no torch.utils.checkpoint across an exchange"
+    "another in sectors than in the whole graph, but the forward passes agree; detach no rows that "
+    "exchange returns, and use no torch.utils.checkpoint across a call of exchange"
 )
 
 
@@ -438,7 +438,7 @@ def _wrong_state(model: nn.Module) -> str | None:
             other = next(key for key, kept in parameters.items() if kept is every[name])
             return f"{name} is the same tensor as {other}; give it a tensor of its own"
         return (
-            f"has a buffer {name}, which checkpoints would lack; compute it in __init__ and "
+            f"has a buffer {name!r}, which checkpoints do not store; compute it in __init__, and "
             f"register it by register_buffer(..., persistent=False)"
         )
     return None

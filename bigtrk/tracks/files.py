@@ -307,8 +307,9 @@ def _read_acts(path: Path) -> HitTracks:
             listed, number = row[HITS_COLUMN] or "", row["track_id"] or ""
             if not _LIST.fullmatch(listed) or not _NUMBER.fullmatch(number):
                 raise InputError(
-                    f"{path}, row {rows.line_num}: track {number!r} has hits {listed[:40]!r}; give "
-                    f"a number from 0 and a list such as [11298,19596], of at most 18 digits each"
+                    f"{path}, row {rows.line_num}: track {number!r} has hits {listed[:40]!r}; a "
+                    f"track is a number from 0, its hits a list such as [11298,19596]; each number "
+                    f"has at most 18 digits"
                 )
             track_id.append(int(number))
             hits.append([int(one) for one in listed[1:-1].split(",") if one.strip()])
@@ -437,7 +438,7 @@ def events_by_number(source: TrackSource, events: Path) -> dict[int, str]:
     for number, where in source.events.items():
         if number not in names:
             raise InputError(
-                f"{where}: these are tracks of event {number}, which {events} does not hold; name "
-                "the folder or zip archive of this event, or remove its tracks"
+                f"{where}: these are tracks of event {number}, which is not in {events}; name the "
+                "folder or zip archive of this event, or remove its tracks"
             )
     return names

@@ -131,7 +131,7 @@ def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tens
         told = f"shape {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
         raise InputError(
             f"{KEY}={name}: returns {told} for {len(edges.logits)} edges; return one loss per "
-            f"edge, which bigtrk weights, sums and divides"
+            f"edge: bigtrk weights and sums them, and divides by the number of edges"
         )
     if made.dtype != edges.logits.dtype:
         raise InputError(

@@ -151,11 +151,12 @@ def check_shapes(
     for name in (*expected, *stored):
         if stored.get(name) != expected.get(name):
             held, asked = (
-                list(shapes[name]) if name in shapes else "none" for shapes in (stored, expected)
+                f"shape {list(shapes[name])}" if name in shapes else "no such tensor"
+                for shapes in (stored, expected)
             )
             raise InputError(
-                f"{file}: the weights do not fit {source}: {one_line(name)} has shape {held}, not "
-                f"{asked} (set by model, data.node_features, data.edge_features and "
+                f"{file}: the weights do not fit {source}: {one_line(name)}: {held}, but the "
+                f"model has {asked} (set by model, data.node_features, data.edge_features and "
                 f"training.pt_weight); restore both files from the same run"
             )
 
@@ -209,9 +210,9 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
         described = earlier_description(configuration)
     except InputError as error:
         raise InputError(
-            f"model.init_from={configuration.model.init_from}: the list of the events that trained "
-            f"its weights cannot be read ({error}), but evaluations leave these events out; "
-            f"restore {configuration.model.init_from}, and keep it until this run has ended"
+            f"model.init_from={configuration.model.init_from}: cannot be read ({error}), so nobody "
+            f"knows the events that trained its weights, which evaluations must leave out; restore "
+            f"{configuration.model.init_from}, and keep it until this run has ended"
         ) from None
     return described.trained_on if described else ()
 

@@ -325,8 +325,8 @@ class Configuration(Settings):
             ),
             (
                 embeds and method in ("shadow", "sectors"),
-                f"sampling.method={method}: {model.name} reads no edges that could be followed or "
-                f"cut; set it to wedges, or to none",
+                f"sampling.method={method}: follows or cuts edges, and model.name={model.name} "
+                f"reads none; set it to wedges, or to none",
             ),
             (
                 embeds and training.loss != "bce",

@@ -176,8 +176,8 @@ def gib(n_bytes: float) -> str:
 def _check_device(option: str, ranks: Ranks) -> None:
     if ranks.device.type != "cpu":
         raise InputError(
-            f"{option}: works only on CPUs, not on {ranks.device.type}; leave it out (to train, "
-            f"model.recompute=offload keeps edges in the memory of the host)"
+            f"{option}: works only on CPUs, not on {ranks.device.type}; leave it out, or train "
+            f"with model.recompute=offload, which keeps edges in the memory of the host"
         )
 
 

@@ -17,8 +17,7 @@ from bigtrk.tracks import merge_tree_training
 from tests.programs import run_in_one
 
 Typed = Callable[..., Any]
-# Networks of stage 5 learn in fewer steps than by default.
-FEW_STEPS = patch.object(merge_tree_training, "STEPS", 150)
+FEW_STEPS = patch.object(merge_tree_training, "STEPS", 150)  # that networks of stage 5 learn in
 EPOCHS = {"embedding": 20, "filter": 6, "classifier": 10}
 SMALL: dict[str, Any] = {
     "embedding": {

@@ -94,7 +94,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ),
     (
         ["bigtrk/train.py", "data.train=[truth]", *EMBEDDING, "sampling.method=shadow"],
-        "reads no edges that could be followed or cut; set it to wedges, or to none",
+        "follows or cuts edges, and model.name=embedding reads none; set it to wedges, or",
         None,
     ),
 ]

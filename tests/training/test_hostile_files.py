@@ -69,7 +69,7 @@ BIAS = "decoder.output_bias"
         (with_header(shape=[2, 8]), r"has shape \[2, 8\], not"),
         (with_header(shape=[2**62, 2**62]), r"is damaged \(.*\); restore it$"),
         (with_tensors(**{BIAS: None}), rf"{BIAS} has shape none, not \[1\]"),
-        (with_tensors(**{"a\nb": torch.ones(1)}), r"a b has shape \[1\], not none"),
+        (with_tensors(**{"a\nb": torch.ones(1)}), r"a b: shape \[1\], but the model has no"),
     ],
 )
 def test_weights_that_do_not_fit_the_model_are_refused(

@@ -148,11 +148,12 @@ def own_columns(graph: EventGraph) -> dict[str, Any]:
     takes the hits' modules, which tell layers apart; without modules, only true edges in the graph
     are known. InputError if the graph lacks its hits' ids, truth, particles or positions.
     """
-    needed = {"hit_id": "hit_id", "y": "labels", "particle_id": "truth", "particles": "particles"}
+    needed = {"hit_id": "ids of hits", "y": "truth of edges", "particle_id": "truth of hits"}
+    needed["particles"] = "table of particles"
     if lacking := [said for name, said in needed.items() if getattr(graph, name) is None]:
         raise InputError(
-            f"{graph.name}: has no {', '.join(lacking)}; acorn's stages need the ids of hits, and "
-            f"the truth; build the graph from events with truth"
+            f"{graph.name}: lacks what acorn's stages need: {', '.join(lacking)}; build the graph "
+            f"from events with truth"
         )
     assert graph.y is not None
     assert graph.hit_id is not None

@@ -143,8 +143,8 @@ def _check_sizes(file: Path, tensors: dict[str, Tensor]) -> None:
     for what, count in (("hits", hits), ("true edges", true)):
         if edges and edges == count:
             raise InputError(
-                f"{file}: has as many {what} as edges ({edges}), so acorn's older names do not "
-                "tell their columns apart; save it with variable_with_prefix: true"
+                f"{file}: has as many {what} as edges ({edges}), so the lengths of columns do not "
+                "tell what they belong to; save it with variable_with_prefix: true"
             )
 
 
@@ -246,7 +246,7 @@ def _particle_table(
         if unit is None:
             raise InputError(
                 f"{columns.file}: config[0]['model'] names no data reader whose unit of pT is "
-                f"known (Athena...: MeV, TrackML..., Acts...: GeV); give --pt-unit mev or gev"
+                f"known (Athena... in MeV; TrackML..., Acts... in GeV); give --pt-unit mev or gev"
             )
         pt = pt / _PER_GEV[unit]
     else:

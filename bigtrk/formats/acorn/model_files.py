@@ -138,7 +138,7 @@ class HyperParameters(BaseModel):
         if any(name not in NODE_FEATURES for name in self.node_features):
             if tuple(self.node_features) != ACORN_NODE_FEATURES:
                 yield (
-                    f"node_features: with clusters acorn reads {', '.join(ACORN_NODE_FEATURES)}, "
+                    f"node_features: those of clusters must be {', '.join(ACORN_NODE_FEATURES)}, "
                     f"in this order"
                 )
             if self.node_scales != self.node_scales[: len(NODE_FEATURES)] * 3:
@@ -273,8 +273,7 @@ def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> No
     for name in state:
         if name not in names:
             raise InputError(
-                f"its state_dict has {one_line(name)}, but its hyper_parameters give a model "
-                f"without it"
+                f"its state_dict has {one_line(name)}, which a model of its hyper_parameters lacks"
             )
     read = {name: ours for name, ours in names.items() if ours is not None}
     for name, ours in read.items():
@@ -418,7 +417,7 @@ def _as_acorns(run: Path, stored: StoredModel) -> tuple[HyperParameters, dict[st
     if not read or not read <= set(EDGE_FEATURES) or len(read) < len(data.edge_features):
         raise _refusal(
             run,
-            f"its model reads {', '.join(data.edge_features) or 'none'} as edge features, but "
+            f"its model reads {', '.join(data.edge_features) or 'no features'} of edges, but "
             f"acorn's models read one or more of {', '.join(EDGE_FEATURES)}, each once",
         )
     settings = of_model(model.config, data.edge_features)

@@ -58,7 +58,7 @@ class RadiusBuilder:
             n_pairs = count_pairs(tree, self.radius)
             remedy = "lower --radius or --efficiency, or train the embedding for longer"
             if count_pairs(tree, 0.0) > self.most:  # pairs of hits at one point
-                remedy = "many hits are at one point there: correct their coordinates"
+                remedy = "many hits lie at one point: correct their x, y and z"
             raise InputError(
                 f"{event.name}: {n_pairs:,} pairs of hits are closer than {self.radius:g} in the "
                 f"embedding, more than the limit of {self.most:,}; {remedy}"

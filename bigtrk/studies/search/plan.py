@@ -295,8 +295,8 @@ def check_population(file: Path, space: Space, configuration: Configuration, tri
             )
     if "cosine" in (configuration.optimizer.schedule, *space.settings.get(SCHEDULE, ())):
         raise InputError(
-            f"{SCHEDULE}=cosine: needs a fixed last epoch, which no population has; choose "
-            f"constant or plateau"
+            f"{SCHEDULE}=cosine: needs a fixed last epoch, which population-based training has "
+            f"not; choose constant or plateau"
         )
     if training.epochs % every:
         raise InputError(
@@ -306,4 +306,6 @@ def check_population(file: Path, space: Space, configuration: Configuration, tri
     if trials < 2:
         raise InputError(f"--trials {trials}: a population needs 2 or more; raise it")
     if training.minutes is not None:
-        raise InputError("training.minutes: a population always trains all epochs; leave it out")
+        raise InputError(
+            "training.minutes: population-based training takes all epochs; leave it out"
+        )

@@ -166,7 +166,7 @@ def test_without_modules_true_edges_are_those_of_the_graph() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"y": None}, "event000000007: has no labels; acorn's stages need the ids of hits, and"),
+        ({"y": None}, "event000000007: lacks what acorn's stages need: truth of edges; build"),
         ({"particles": None}, "event000000007: has no particles"),
         ({"hit_id": None}, "event000000007: has no hit_id"),
         ({"name": "event7_g000"}, "event7_g000: must be named 'event' and a number of at most"),

@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no edge feature": (
         {"data": {"node_features": TWELVE, "edge_features": []}},
-        "reads none as edge features, but acorn's models read one or more of dr, dphi, dz",
+        "reads no features of edges, but acorn's models read one or more of dr, dphi, dz",
     ),
 }
 

@@ -90,5 +90,5 @@ def test_too_many_pairs_are_refused_with_their_number(event: Event) -> None:
     with pytest.raises(InputError, match=f"{re.escape(told)}.*; lower --radius or --efficiency"):
         build_graph(event, a_builder(radius=1e4, most=10))
     point = {**event.hits, **{axis: np.full(n_hits, 7.0) for axis in "xyz"}}
-    with pytest.raises(InputError, match="many hits are at one point there: correct their coord"):
+    with pytest.raises(InputError, match="many hits lie at one point: correct their x, y and z"):
         build_graph(replace(event, hits=point, truth=None), a_builder(radius=0.1, most=10))

@@ -99,7 +99,7 @@ def test_first_settings_are_spread_over_the_space() -> None:
             "optimizer.schedule=cosine: needs a fixed last epoch",
         ),
         ({}, {"epochs": 5}, 4, "training.epochs=5: must be a multiple of population.every=2"),
-        ({}, {"epochs": 4, "minutes": 1}, 4, "training.minutes: a population always trains"),
+        ({}, {"epochs": 4, "minutes": 1}, 4, "training.minutes: population-based training takes"),
         ({}, {}, 1, "--trials 1: a population needs 2 or more"),
     ],
 )
