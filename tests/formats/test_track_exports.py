@@ -129,7 +129,7 @@ def test_an_event_without_tracks_is_left_out_and_counted(run_program: Run) -> No
         ),
         (
             "export tracks other out --format acts --events events",
-            "tracks of event 23, which events does not",
+            "tracks of event 23, which is not in events",
         ),
         ("submit tracks events mine.csv", "mine.csv: its name must end with"),
         ("submit tracks events event000000021-tracks.parquet", "a file of this name is read as"),
@@ -139,7 +139,7 @@ def test_an_event_without_tracks_is_left_out_and_counted(run_program: Run) -> No
             "tracks: is not a pipeline; leave out --max-edges and --spill",
         ),
         ("submit tracks absent mine.parquet", "absent"),
-        ("submit other events mine.parquet", "tracks of event 23, which events does not"),
+        ("submit other events mine.parquet", "tracks of event 23, which is not in events"),
         ("submit beyond events mine.parquet", "row 1: hit 99 is not in the event"),
         ("submit tracks hits mine.parquet --majority-particles", f"{FIRST}: has hits but no truth"),
     ],

@@ -125,7 +125,7 @@ def test_events_without_tracks_are_counted_and_left_out(tmp_path: Path) -> None:
     [
         ("no truth", rf"events: {FIRST} has no truth, so .* add {FIRST}-truth.csv"),
         ("same number", f"{FIRST} and event21 have the same number"),
-        ("other event", r"mine.csv, row 3: these are tracks of event 23, which .*events does not"),
+        ("other event", "mine.csv, row 3: these are tracks of event 23, which is not in .*events;"),
         ("other hit", "mine.csv, row 3: hit 10 is not in the event; remove such hits"),
     ],
 )

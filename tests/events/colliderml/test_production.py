@@ -161,6 +161,6 @@ def test_a_simulation_that_is_killed_is_finished(
 
 
 def test_a_number_that_does_not_fit_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"event 4294967296: does not fit ColliderML's columns"):
+    with pytest.raises(InputError, match="event 4294967296: its numbers do not fit ColliderML's"):
         simulated(tmp_path / "out", range(2**32, 2**32 + 1))
     assert not list((tmp_path / "out").rglob("*train*"))

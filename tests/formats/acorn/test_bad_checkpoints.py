@@ -58,7 +58,7 @@ CASES: dict[str, tuple[Write, str]] = {
     ),
     "another weight": (
         other_weights(lambda state: state.update({"embedding.0.weight": torch.ones(1)})),
-        "its state_dict has embedding.0.weight, but its hyper_parameters give a model without it",
+        "its state_dict has embedding.0.weight, which a model of its hyper_parameters lacks",
     ),
     "number for a weight": (
         other_weights(lambda state: state.update({"edge_decoder.0.bias": 1.0})),

@@ -63,11 +63,11 @@ def test_logits_loss_and_every_gradient(golden: Golden, recompute: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": 2}, "has edge_network.2.*, but its hyper_parameters give a model without it"),
-        ({"mlp_layers": 2}, "but its hyper_parameters give a model without it"),
+        ({"layers": 2}, "has edge_network.2.*, which a model of its hyper_parameters lacks"),
+        ({"mlp_layers": 2}, "which a model of its hyper_parameters lacks"),
         ({"hidden": 8}, r"shape \[16, 12\], but its hyper_parameters give \[8, 12\]"),
         ({"in_out": False}, "but its hyper_parameters give"),
-        ({"shared_weights": True}, "but its hyper_parameters give a model without it"),
+        ({"shared_weights": True}, "which a model of its hyper_parameters lacks"),
     ],
 )
 def test_other_settings_are_an_error(
@@ -80,5 +80,5 @@ def test_other_settings_are_an_error(
 @pytest.mark.parametrize("name", ["node_encoder.1.weight", "edge_output_transform.6.bias"])
 def test_a_leftover_is_an_error(golden: Golden, name: str) -> None:
     state = {**section(golden, "param"), name: torch.zeros(1)}
-    with pytest.raises(InputError, match=f"has {name}, but its .* give a model without it"):
+    with pytest.raises(InputError, match=f"has {name}, which a model of its hyper_param.* lacks"):
         model_of(state)
