@@ -132,5 +132,5 @@ def test_a_script_for_slurm_holds_no_line_of_a_name(workdir: Path, run_program: 
     write_graphs(workdir / "graphs", [random_graph(number, 40, 200) for number in range(3)])
     options = ["--events", "1", "--validation", "1", "--ranks", "1", "--slurm", "--out", "x\ndate"]
     command = ["bigtrk", "scale", "weak", "graphs", *options]
-    assert "'x\\ndate': has unprintable characters" in refusal_of(run_program(command))
+    assert "the name 'x\\ndate' has unprintable characters" in refusal_of(run_program(command))
     assert not Path("x\ndate").exists()

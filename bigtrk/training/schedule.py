@@ -163,7 +163,7 @@ def check_recorded(configuration: Configuration, n_validation: int) -> None:
         return
     why = ""
     if not n_validation:
-        why = "there is no event to validate on; set data.validation, or train_loss as the metric"
+        why = "needs a validation event; set data.validation=1 or more, or the metric train_loss"
     elif model.kind == "hit" and metric not in _OF_HITS:
         why = f"model.name={model.name} embeds hits, so choose {' or '.join(_OF_HITS)}"
     elif metric == "log_pt_error" and not configuration.training.pt_weight:

@@ -75,7 +75,7 @@ def configuration(metric: str, **sections: Any) -> Configuration:
 @pytest.mark.parametrize(
     ("metric", "n_validation", "sections", "complaint"),
     [
-        ("auc", 0, {}, "no event to validate on; set data.validation"),
+        ("auc", 0, {}, "needs a validation event; set data.validation"),
         ("auc", 1, {"model": {"name": "embedding"}}, "embeds hits, so choose loss or train_loss"),
         ("log_pt_error", 1, {}, "pT is trained, too; set training.pt_weight"),
     ],

@@ -186,7 +186,7 @@ def slurm_script(series: ScalingSeries) -> str:
     """
     for name in (str(series.folder), *series.arguments(1)):
         if not name.isprintable():
-            raise InputError(f"{name!r}: series.sh cannot hold unprintable characters; rename it")
+            raise InputError(f"--slurm: the name {name!r} has unprintable characters; change it")
     series.open()
     record, lines = series.record, []
     for ranks in record.ranks:

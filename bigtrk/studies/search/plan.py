@@ -261,7 +261,7 @@ def plan_search(
                 one = load_settings(Configuration, path, [*common, override(key, value)])
                 check_recorded(one, _held_back(one) if overlap(key, "data") else known)
             except InputError as error:
-                raise InputError(f"{file}: space.{key}: {error}") from None
+                raise InputError(f"{file}: cannot try {override(key, value)}: {error}") from None
     if space.population:
         check_population(file, space, configuration, trials)
     places = space.settings.items()
@@ -295,8 +295,8 @@ def check_population(file: Path, space: Space, configuration: Configuration, tri
             )
     if "cosine" in (configuration.optimizer.schedule, *space.settings.get(SCHEDULE, ())):
         raise InputError(
-            f"{SCHEDULE}=cosine: needs a fixed last epoch, which population-based training has "
-            f"not; choose constant or plateau"
+            f"{SCHEDULE}=cosine: needs to know the last epoch, but a 'population' search "
+            f"trains in rounds; choose constant or plateau"
         )
     if training.epochs % every:
         raise InputError(
@@ -304,8 +304,6 @@ def check_population(file: Path, space: Space, configuration: Configuration, tri
             f"change one of them"
         )
     if trials < 2:
-        raise InputError(f"--trials {trials}: a population needs 2 or more; raise it")
+        raise InputError(f"--trials {trials}: a 'population' search needs 2 or more; raise it")
     if training.minutes is not None:
-        raise InputError(
-            "training.minutes: population-based training takes all epochs; leave it out"
-        )
+        raise InputError("training.minutes: a 'population' search trains all epochs; leave it out")

@@ -96,11 +96,11 @@ def test_first_settings_are_spread_over_the_space() -> None:
         ({"optimizer.name": Choices(("adamw", "muon"))}, {}, 4, "space.optimizer.name: a popul"),
         (
             *({"optimizer.schedule": Choices(("constant", "cosine"))}, {}, 4),
-            "optimizer.schedule=cosine: needs a fixed last epoch",
+            "optimizer.schedule=cosine: needs to know the last epoch",
         ),
         ({}, {"epochs": 5}, 4, "training.epochs=5: must be a multiple of population.every=2"),
-        ({}, {"epochs": 4, "minutes": 1}, 4, "training.minutes: population-based training takes"),
-        ({}, {}, 1, "--trials 1: a population needs 2 or more"),
+        ({}, {"epochs": 4, "minutes": 1}, 4, "training.minutes: a 'population' search trains"),
+        ({}, {}, 1, "--trials 1: a 'population' search needs 2 or more"),
     ],
 )
 def test_what_a_population_cannot_do_is_refused(

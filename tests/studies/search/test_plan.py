@@ -63,16 +63,16 @@ def test_a_trial_is_a_training_with_its_settings_in_a_folder_of_its_number(
 @pytest.mark.parametrize(
     ("space", "argument", "said"),
     [
-        ("{model.hiden: [8, 16]}", "", r"space.model.hiden: .*; did you mean 'model.hid"),
+        ("{model.hiden: [8, 16]}", "", r"model.hiden=8: .*; did you mean 'model.hid"),
         (
             "{model.hidden: {low: 0, high: 16}}",
             "",
-            r"space.model.hidden: setting 'model.hidden=0': model.hidden: Input should be greater",
+            r"model.hidden=0: setting 'model.hidden=0': model.hidden: Input should be greater",
         ),
-        ("{data.validation: [0, 1]}", "", "there is no event to validate on"),
+        ("{data.validation: [0, 1]}", "", "data.validation=0: .*=auc: needs a validation event"),
         ("{data.train: [[a], [b]]}", "", r"data.train=.*/space.yaml varies data.train"),
-        ("{data.events: [1, 9]}", "", "space.data.events: .* has only 2 events"),
-        ("", "data.validation=0", "auc: there is no event to validate on; set"),
+        ("{data.events: [1, 9]}", "", "data.events=9: .* has only 2 events"),
+        ("", "data.validation=0", "auc: needs a validation event; set"),
         ("", "model.hidden=8", "model.hidden=8: .*/space.yaml varies model.hidden; remove it"),
         ("", "run.folder=here", "run.folder=here: bigtrk search sets run.folder; use --out"),
         ("", "training.best={metric: loss}", "bigtrk search sets training.best.metric; set 'me"),
