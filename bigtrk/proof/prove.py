@@ -60,8 +60,8 @@ _PARTIAL = (
 _DIVISION = "look for a division by a number that may be 0, such as the number of a node's edges"
 _COARSE = "whatever the type of x, and its rounding hides other faults; compute in the type of x"
 _CUT = (
-    "another in sectors than in the whole graph, but the forward passes agree; detach no rows that "
-    "exchange returns, and use no torch.utils.checkpoint across a call of exchange"
+    "not the same in sectors as in the whole graph, though the model's output is; detach no rows "
+    "that the halo exchange returns, and use no torch.utils.checkpoint across an exchange"
 )
 
 
@@ -377,7 +377,7 @@ def _check_contract(model: nn.Module, kind: Kind, *sizes: int) -> list[int]:
 
 
 def _check_gradient(name: str, gradient: Tensor | None, part: Sector) -> None:
-    which, gives = told_sector(part), f"gives its parameter {name}"
+    which, gives = told_sector(part), f"gives its parameter '{name}'"
     if gradient is None:
         raise SectorError(f"{gives} no gradient for {which}; use it in each pass, or remove it")
     if part.n_nodes == 0 and (gradient != 0).any():  # NaN is not 0 either
@@ -427,7 +427,7 @@ def _wrong_state(model: nn.Module) -> str | None:
         elif parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             wrong = _PARTIAL
         if wrong:
-            return f"its parameter {name} {wrong}"
+            return f"its parameter '{name}' {wrong}"
     for path, module in model.named_modules():
         if module._backward_hooks or module._backward_pre_hooks:
             return f"its layer {told(path, module)} {_PARTIAL}"
@@ -436,9 +436,9 @@ def _wrong_state(model: nn.Module) -> str | None:
     for name in model.state_dict().keys() - parameters.keys():
         if name in every:
             other = next(key for key, kept in parameters.items() if kept is every[name])
-            return f"{name} is the same tensor as {other}; give it a tensor of its own"
+            return f"'{name}' is the same tensor as '{other}'; give it a tensor of its own"
         return (
-            f"has a buffer {name!r}, which checkpoints do not store; compute it in __init__, and "
-            f"register it by register_buffer(..., persistent=False)"
+            f"has a buffer '{name}', which checkpoints do not keep; compute it in __init__, so "
+            f"that they need not, and register it by register_buffer(..., persistent=False)"
         )
     return None

@@ -164,7 +164,7 @@ def assert_told(line: str, model: nn.Module, kind: Kind = "edge") -> None:
         (r"returns torch.float16 for a sector of .*; return float32 or", Tensor.half),
         (r"returns a tuple for a sector of .*; return a tensor", lambda made: (made, 1)),
         (r"returns NaN or infinity for a sector", lambda made: made / 0),
-        (r"gives its parameter nodes.weight no gradient for a sector", Tensor.detach),
+        (r"gives its parameter 'nodes.weight' no gradient for a sector", Tensor.detach),
     ],
 )
 def test_each_wrong_result_has_its_line(line: str, change: Callable[[Tensor], Any]) -> None:
@@ -174,26 +174,26 @@ def test_each_wrong_result_has_its_line(line: str, change: Callable[[Tensor], An
 @pytest.mark.parametrize(
     ("line", "change"),
     [
-        ("parameter spare.weight no gradient", lambda m: m.add_module("spare", nn.Linear(2, 2))),
-        ("last.weight is not trained; make it", lambda m: m.last.weight.requires_grad_(False)),
+        ("parameter 'spare.weight' no gradient", lambda m: m.add_module("spare", nn.Linear(2, 2))),
+        ("last.weight' is not trained; make it", lambda m: m.last.weight.requires_grad_(False)),
         (
-            "has a buffer passes, .*; compute it in",
+            "has a buffer 'passes', .*; compute it in",
             lambda m: m.register_buffer("passes", torch.zeros(1)),
         ),
-        ("again.(weight|bias) is the same tensor", lambda m: m.add_module("again", m.nodes)),
+        ("again.(weight|bias)' is the same tensor", lambda m: m.add_module("again", m.nodes)),
         (
-            "parameter scale has no dimension, so FSDP could not divide it",
+            "parameter 'scale' has no dimension, so FSDP could not divide it",
             lambda m: m.register_parameter("scale", nn.Parameter(torch.tensor(1.0))),
         ),
-        ("last.weight has a gradient hook", lambda m: m.last.weight.register_hook(torch.clone)),
+        ("last.weight' has a gradient hook", lambda m: m.last.weight.register_hook(torch.clone)),
         (
-            "its parameter last.weight has a gradient hook, .* remove it",
+            "its parameter 'last.weight' has a gradient hook, .* remove it",
             lambda m: m.last.weight.register_post_accumulate_grad_hook(id),
         ),
         (r"last \(Linear\) has a gradient", lambda m: m.last.register_full_backward_hook(max)),
         (r"last \(Linear\) has a gradient", lambda m: m.last.register_full_backward_pre_hook(max)),
-        ("last.weight has no size yet", lambda m: m.add_module("last", nn.LazyLinear(1))),
-        ("its parameter nodes.weight is torch.bfloat16", Simple.bfloat16),
+        ("last.weight' has no size yet", lambda m: m.add_module("last", nn.LazyLinear(1))),
+        ("its parameter 'nodes.weight' is torch.bfloat16", Simple.bfloat16),
     ],
 )
 def test_each_wrong_layer_has_its_line(line: str, change: Callable[[Simple], Any]) -> None:
@@ -208,7 +208,7 @@ def test_each_wrong_layer_has_its_line(line: str, change: Callable[[Simple], Any
         (r"with shape \[91, 4\] for a sector of 59 nodes, 32 halo", HaloToo),
         (r"calls the exchange less often for a sector of 0 nodes, 0 halo nodes", IdleWhereEmpty),
         (r"fails for a sector of 0 nodes, .* \(\w*Error: .*\)", Stumbles),
-        (r"parameter last.bias a gradient other than 0 for a sector without .* rows", MeanOfNodes),
+        ("parameter 'last.bias' a gradient other than 0 for a sector without .* rows", MeanOfNodes),
         (r"fails for a sector of .* \(IndexError: index 3 is out of bounds", ReadsMissing),
         (r"has no parameters to train", nn.ReLU),
         (r"calls the exchange in its backward pass, .* outside of what", RecomputesAll),

@@ -179,7 +179,7 @@ class Weights(Around):
     [
         (Around(Divides()), "PyGModel: returns NaN or infinity for a sector"),
         (Keeps(), "layer Keeps: stores a tensor with gradients in its attribute 'kept'; "),
-        (Recomputes(False), "net.last.lin_l.weight: its gradient is another"),
+        (Recomputes(False), "net.last.lin_l.weight: its gradient is not the same in sectors"),
         (Recomputes(True), "Recomputes: fails in a test on 12 nodes (UserWarning: "),
         (Single(), "net.first.lin_l (Linear) in test_pyg_refusals.py:"),
         (Pair(), "layer last (SAGEConv): is called with a tuple of node tensors"),

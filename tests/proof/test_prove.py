@@ -115,14 +115,14 @@ MIXES = "normalises or reduces over all rows"
         ("SumsAtSources", "SumsAtSources, index_add", "edges that end at halo nodes"),
         ("Numbered", "Numbered", "come in another order"),
         ("Halved", "Halved, ", "computes in torch.bfloat16 whatever the type of x"),
-        ("HalfDetached", "convs.1.linear.bias", "its gradient is another in sectors"),
+        ("HalfDetached", "convs.1.linear.bias", "its gradient is not the same in sectors"),
         ("IdleWithoutEdges", "IdleWithoutEdges", "exchange less often for a sector of 49 nodes, 0"),
         ("StumblesWithoutEdges", "scaled (Scaled) in wrong_models.py", "RuntimeError: no edges"),
         ("ExchangesAll", "ExchangesAll", "pass only the owned rows, [n_owned, H]"),
         ("NotANumber", "last.bias", "its gradient is NaN or infinite in a sector"),
         ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass; use no"),
-        ("Clamped", "model Clamped", "its parameter last.weight has a gradient hook"),
-        ("Lazy", "model Lazy", "its parameter last.weight has no size yet"),
+        ("Clamped", "model Clamped", "its parameter 'last.weight' has a gradient hook"),
+        ("Lazy", "model Lazy", "its parameter 'last.weight' has no size yet"),
     ],
 )
 def test_what_is_wrong_is_found(model: str, layer: str, why: str) -> None:
