@@ -144,7 +144,7 @@ def test_a_file_is_read_by_the_types_of_its_settings(
         ("training.epochs=010", "010: must be a number without a leading 0"),
         ("training.epochs=1:30", "1:30: must be a number without a colon"),
         ("training.epochs=yes", "yes: must be a number"),
-        ("run.folder=no", "no: is true or false in YAML; write ./no for a folder, or null for"),
+        ("run.folder=no", "no: YAML reads it as true or false; write ./no, or null for no folder"),
         ("data.train=a,", "a,: an item of the list is empty; remove a comma"),
         ('data.train="a', '"a: quote each item as a whole, as in "a,b",c'),
     ],

@@ -141,8 +141,8 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
     if not _take_text(types):
         return node
     if Path in types and NoneType in types and node.tag == _BOOL:
-        remedy = f"write ./{node.value} for a folder, or null for none"
-        raise InputError(f"{node.value}{at}: is true or false in YAML; {remedy}")
+        remedy = f"write ./{node.value}, or null for no folder"
+        raise InputError(f"{node.value}{at}: YAML reads it as true or false; {remedy}")
     value = str(given_path(node.value)) if Path in types else node.value
     return yaml.ScalarNode(_TEXT, value, *marks)
 

@@ -142,6 +142,5 @@ def report_out_of_memory(
         of_host = ("can't allocate memory", "not enough memory")
         if not known and not any(words in str(error) for words in of_host):
             raise
-        place = place_of(error)
-        where = f" in {place}" if place else ""
+        where = f" in '{place}'" if (place := place_of(error)) else ""
         raise kind(f"{who} ran out of memory{where} ({reason(error)}); {remedy}") from None

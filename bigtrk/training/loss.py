@@ -131,7 +131,7 @@ def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tens
         told = f"shape {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
         raise InputError(
             f"{KEY}={name}: returns {told} for {len(edges.logits)} edges; return one loss per "
-            f"edge: bigtrk weights and sums them, and divides by the number of edges"
+            f"edge, neither weighted nor summed (bigtrk does both)"
         )
     if made.dtype != edges.logits.dtype:
         raise InputError(
@@ -177,8 +177,7 @@ def check_loss(name: str, device: torch.device) -> None:
         if not torch.allclose(made, each.detach()[some], rtol=_SAME, atol=_SAME):
             raise InputError(
                 f"{KEY}={name}: the loss of an edge depends on other edges, so it would change "
-                "when a graph is cut into sectors; compute it from this edge and edges.counts "
-                "alone (bigtrk sums and divides the losses afterwards)"
+                f"when a graph is cut in sectors; compute it from this edge and edges.counts alone"
             )
 
 

@@ -131,7 +131,7 @@ def load_weights(file: Path) -> dict[str, Tensor]:
     for name, tensor in read_header(file).items():
         if tensor.dtype != STORED_AS:
             raise InputError(
-                f"{file}: {one_line(name)} is {tensor.dtype}; make it {STORED_AS}, or train again"
+                f"{file}: '{one_line(name)}' is {tensor.dtype}; make it {STORED_AS}, or train again"
             )
     return load_file(file)
 
@@ -149,15 +149,14 @@ def check_shapes(
         model = build_model(configuration)  # a user's class may read values
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     for name in (*expected, *stored):
-        if stored.get(name) != expected.get(name):
-            held, asked = (
-                f"shape {list(shapes[name])}" if name in shapes else "no such tensor"
-                for shapes in (stored, expected)
-            )
+        held, asked = stored.get(name), expected.get(name)
+        if held != asked:
+            here = "is missing" if held is None else f"has shape {list(held)}"
+            needs = "has no such weight" if asked is None else f"needs shape {list(asked)}"
             raise InputError(
-                f"{file}: the weights do not fit {source}: {one_line(name)}: {held}, but the "
-                f"model has {asked} (set by model, data.node_features, data.edge_features and "
-                f"training.pt_weight); restore both files from the same run"
+                f"{file}: does not fit {source}: weight '{one_line(name)}' {here}, but the model "
+                f"{needs} (it follows from model, data.node_features, data.edge_features and "
+                f"training.pt_weight); restore both from the same run"
             )
 
 
@@ -209,10 +208,10 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
     try:
         described = earlier_description(configuration)
     except InputError as error:
+        start, why = configuration.model.init_from, str(error).split("; ")[0]
         raise InputError(
-            f"model.init_from={configuration.model.init_from}: cannot be read ({error}), so nobody "
-            f"knows the events that trained its weights, which evaluations must leave out; restore "
-            f"{configuration.model.init_from}, and keep it until this run has ended"
+            f"model.init_from={start}: it is unknown which events trained the weights ({why}), but "
+            f"evaluations leave these events out; restore and keep it until this run has ended"
         ) from None
     return described.trained_on if described else ()
 

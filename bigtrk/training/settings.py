@@ -320,23 +320,23 @@ class Configuration(Settings):
             ),
             (
                 training.pt_weight > 0 and not model.has_pt_head,
-                f"training.pt_weight: {model.name} has no head for pT; set it to 0, or "
-                f"model.name=interaction",
+                f"training.pt_weight: model.name={model.name} has no head for pT; set it to 0, "
+                f"or model.name=interaction",
             ),
             (
                 embeds and method in ("shadow", "sectors"),
-                f"sampling.method={method}: follows or cuts edges, and model.name={model.name} "
-                f"reads none; set it to wedges, or to none",
+                f"sampling.method={method}: needs edges, but model.name={model.name} reads none; "
+                f"choose wedges or none",
             ),
             (
                 embeds and training.loss != "bce",
-                f"training.loss={training.loss}: {model.name} embeds hits, whose loss is that of "
-                f"pairs; leave it out",
+                f"training.loss={training.loss}: is for edges, but model.name={model.name} embeds "
+                f"hits; leave it out",
             ),
             (
                 chosen and not model.scores_alone,
-                f"negatives: {model.name} does not score an edge by itself, so no edge can be left "
-                f"out; set negatives.hard=0 and negatives.easy=0, or model.name=mlp",
+                f"negatives: model.name={model.name} does not score an edge by itself, so no edge "
+                f"can be left out; set negatives.hard=0 and negatives.easy=0, or model.name=mlp",
             ),
             (
                 chosen and method not in ("wedges", "sectors"),

@@ -176,8 +176,8 @@ def gib(n_bytes: float) -> str:
 def _check_device(option: str, ranks: Ranks) -> None:
     if ranks.device.type != "cpu":
         raise InputError(
-            f"{option}: works only on CPUs, not on {ranks.device.type}; leave it out, or train "
-            f"with model.recompute=offload, which keeps edges in the memory of the host"
+            f"{option}: works only on CPUs, not on {ranks.device.type}; leave it out (a training "
+            f"with model.recompute=offload keeps edges in the host's memory instead)"
         )
 
 
@@ -216,12 +216,12 @@ def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidE
 
     def check_room() -> None:
         event, n_bytes = max(least.items(), key=lambda one: one[1])
-        room = FILLED * memory_bytes()
-        if n_bytes > room:
+        memory = memory_bytes()
+        if n_bytes > FILLED * memory:
             raise InputError(
-                f"model.recompute=offload: the edges of {event} need at least {gib(n_bytes)} GiB "
-                f"of the host's memory, but may fill only {gib(room)} GiB; cut events into more "
-                f"sectors, start fewer ranks per host, or set model.precision=bf16"
+                f"model.recompute=offload: the edges of {event} need at least {n_bytes / GIB:.3f} "
+                f"GiB, but may fill only {FILLED:.0%} of the host's {memory / GIB:.3f} GiB; cut "
+                f"events into more sectors, start fewer ranks per host, or set model.precision=bf16"
             )
 
     together(check_room)

@@ -194,7 +194,7 @@ FAULTS = {
     "NaN in a rank's loss": Fault(poison("loss"), says=NOT_FINITE, script=POISONED),
     "infinity in a rank's gradient": Fault(poison("gradient"), says=NOT_FINITE, script=POISONED),
     "memory of a rank": Fault(
-        poison("memory"), says=r"rank \d ran out of memory in step \d+, loss", script=POISONED
+        poison("memory"), says=r"rank \d ran out of memory in 'step \d+, loss'", script=POISONED
     ),
     "rank stopped": Fault(stall_rank, says=r"rank \d has been silent for 30 s, last seen in"),
     "rank stuck": Fault(

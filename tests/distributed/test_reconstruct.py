@@ -168,7 +168,7 @@ def test_an_event_that_takes_too_much_memory_is_named(folder: Path, tmp_path: Pa
     assert found[0] == found[1]
     assert found[0].keys() == of_rank_1
     for name, reason in found[0].items():
-        assert reason.startswith(f"{name}: this rank ran out of memory in filter (")
+        assert reason.startswith(f"{name}: this rank ran out of memory in 'filter' (")
         assert "give --max-edges N" in reason
 
 
@@ -177,7 +177,7 @@ def test_a_rank_that_runs_out_of_memory_leaves_none_waiting(folder: Path, tmp_pa
     options = MakingOptions(max_edges=CUTS_ONE)
     first, second = run_ranks(2, exhausted, folder, tmp_path / "out", options, fresh=True)
     assert first == "the other rank is gone"
-    assert second.startswith("rank 1 ran out of memory in classifier (")
+    assert second.startswith("rank 1 ran out of memory in 'classifier' (")
     assert second.endswith(
         "; start more ranks, so that each holds fewer edges, or on CPUs add --spill FOLDER"
     )

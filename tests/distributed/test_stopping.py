@@ -86,6 +86,6 @@ def test_a_rank_says_that_its_memory_ran_out(tmp_path: Path, graphs: Path) -> No
     configuration = settings(graphs, tmp_path / "run", 3, {"name": "ddp"})
     first, second = run_ranks(2, exhausted, configuration, 4, fresh=True)
     assert first == "the other rank is gone"
-    assert second.startswith("rank 1 ran out of memory in step 3, loss (")
+    assert second.startswith("rank 1 ran out of memory in 'step 3, loss' (")
     assert "can't allocate memory" in second
     assert "lower training.memory_gib" in second

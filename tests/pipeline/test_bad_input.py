@@ -94,7 +94,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ),
     (
         ["bigtrk/train.py", "data.train=[truth]", *EMBEDDING, "sampling.method=shadow"],
-        "follows or cuts edges, and model.name=embedding reads none; set it to wedges, or",
+        "shadow: needs edges, but model.name=embedding reads none; choose wedges or none",
         None,
     ),
 ]

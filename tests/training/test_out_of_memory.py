@@ -16,13 +16,13 @@ def fail(error: Exception) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory."), ON_HOST, MemoryError("20 GiB")]
+    "error", [torch.OutOfMemoryError("CUDA out of memory."), ON_HOST, MemoryError("lacks 20 GiB")]
 )
 def test_rank_place_and_remedy_are_said(error: Exception) -> None:
     with pytest.raises(RankError) as raised:
         fail(error)
     said = str(raised.value)
-    assert said.startswith("rank 3 ran out of memory in layer 2 edge (")
+    assert said.startswith("rank 3 ran out of memory in 'layer 2 edge' (")
     assert said.endswith("; take more ranks")
 
 

@@ -8,15 +8,15 @@ from bigtrk.training.settings import Configuration
 
 CASES = {
     "sampling.method=shadow training.events_per_step=2": "set training.events_per_step=1",
-    "model.name=mlp training.pt_weight=1": "pt_weight: mlp has no head for pT",
+    "model.name=mlp training.pt_weight=1": "pt_weight: model.name=mlp has no head for pT",
     "model.name=attention training.spill=x": "spill: model.name=attention with .* keeps no edges",
     "model.recompute=none training.spill=x": "with model.recompute=none keeps no edges",
     "sampling.method=wedges training.spill=x": "for whole events, not for sampling.method=wedges",
     "sampling.method=wedges training.auto=true": "steps of whole events, not .*; set it to false",
     "optimizer.name=muon engine.name=fsdp2": "set engine.name=ddp, or optimizer.name=adamw",
-    "model.name=embedding training.loss=focal": "embedding embeds hits, whose loss is that of",
-    "model.name=embedding sampling.method=sectors": "embedding reads no edges",
-    "negatives.hard=1": "interaction does not score an edge by itself",
+    "model.name=embedding training.loss=focal": "is for edges, but model.name=embedding embeds h",
+    "model.name=embedding sampling.method=sectors": "^sampling.method=sectors: needs edges",
+    "negatives.hard=1": "model.name=interaction does not score an edge by itself",
     "model.name=mlp negatives.easy=1": "not with sampling.method=none; set it to wedges",
     "training.best.patience=3": "set training.best.metric",
 }
