@@ -154,8 +154,8 @@ def _complaint(
     if error["type"] == "value_error" and isinstance(error["input"], dict):
         # A validator of the section raised this, and its message names the fault.
         said = one_line(str(error["ctx"]["error"]))
-        named = said.startswith(tuple(f"{override}: " for override in overrides))
-        return said if named else f"{where}: {f'{key}: ' if key else ''}{said}"
+        is_named = said.startswith(tuple(f"{override}: " for override in overrides))
+        return said if is_named else f"{where}: {f'{key}: ' if key else ''}{said}"
     if not key:
         return f"{where}: must hold keys and their values (got {_SHORT.repr(error['input'])})"
     return f"{where}: {key}: {one_line(error['msg'])} (got {_SHORT.repr(error['input'])})"
