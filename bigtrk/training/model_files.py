@@ -211,7 +211,7 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
         start, why = configuration.model.init_from, str(error).split("; ")[0]
         raise InputError(
             f"model.init_from={start}: it is unknown which events trained the weights ({why}), but "
-            f"evaluations leave these events out; restore that, and keep it until this run ends"
+            f"evaluations leave these events out; restore it, and keep it until this run has ended"
         ) from None
     return described.trained_on if described else ()
 
