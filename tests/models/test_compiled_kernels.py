@@ -57,7 +57,7 @@ def assert_good(found: list[dict[str, Any]]) -> set[str]:
 
 
 def test_kernels_compile_without_atomics_and_spills(tmp_path: Path) -> None:
-    found = assert_good(compiled([(64, 1, True, "bf16", 90)], tmp_path))
+    found = assert_good(compiled([(64, 2, True, "bf16", 90)], tmp_path))
     others = {"sum_at_ends", "sum_partials", "products", "update", "of_weights"}
     assert found == {"whole_forward", "whole_backward"} | others
 

@@ -26,10 +26,10 @@ def inputs(n_nodes: int, n_edges: int, device: Any = "cpu") -> tuple[Any, ...]:
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("interpreted_bf16")
-def test_padding_changes_no_bit(monkeypatch: Any) -> None:
+@pytest.mark.parametrize("options", [{"pt_head": True}, {"mlp_layers": 3, "concatenate": False}])
+def test_padding_changes_no_bit(monkeypatch: Any, options: Any) -> None:
     monkeypatch.setattr(fused, "usable", usable_everywhere)
     monkeypatch.setattr(schedule, "PROGRAMS", 32)  # so that each has several tiles
-    options: dict[str, Any] = {"pt_head": True, "mlp_layers": 3, "concatenate": False}
     options |= {"hidden": 16, "layers": 2, "precision": "bf16"}
     model, ordinary = (make_model(**options).to(DEVICE) for _ in range(2))
     recorder: Any = cuda_graphs.Recorder(DEVICE) if DEVICE.type == "cuda" else Repeater()
