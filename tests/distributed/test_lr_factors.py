@@ -97,10 +97,7 @@ def test_the_first_pattern_that_matches_counts() -> None:
 @pytest.mark.parametrize(
     ("factors", "complaint"),
     [
-        (
-            {"heads.*": 0.1},
-            "'heads.*' matches no parameter; the model's parts are head.*, tail.*",
-        ),
+        ({"heads.*": 0.1}, "'heads.*' matches no parameter; the model's parts are head.*, tail.*"),
         ({"HEAD.*": 0.1}, "'HEAD.*' matches no parameter; "),
         ({"head": 0.1}, "'head' matches no parameter; "),
         ({"*": 0.1, "head.*": 1.0}, "earlier patterns match all of 'head.*'; remove it, or put"),

@@ -16,11 +16,7 @@ from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
 
 # The largest error of a score, and the least that shows that no finer numbers were used.
-ERRORS = {
-    Precision.FLOAT64: (1e-13, 0),
-    Precision.FP32: (1e-5, 1e-9),
-    Precision.BF16: (0.1, 1e-4),
-}
+ERRORS = {Precision.FLOAT64: (1e-13, 0), Precision.FP32: (1e-5, 1e-9), Precision.BF16: (0.1, 1e-4)}
 
 
 def in_float64(run: Path, graph: EventGraph) -> Tensor:

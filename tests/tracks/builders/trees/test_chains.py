@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from bigtrk.tracks.builders import chains as limits
-from bigtrk.tracks.builders.builder import outward_edges
-from bigtrk.tracks.builders.candidates import FEATURES, are_pure
+from bigtrk.tracks.builders.builder import numbered, outward_edges
+from bigtrk.tracks.builders.candidates import FEATURES, HitGroups, are_pure
 from bigtrk.tracks.builders.chains import Chains, find_chains, find_triplets, take_chains
 from tests.tracks.builders.events import helix_event, random_graph
 
@@ -101,9 +101,15 @@ def test_pure_triplets_are_of_one_particle_and_not_of_noise() -> None:
     assert any(expected)
 
 
-def test_the_best_chains_are_taken_in_turn() -> None:
-    graph, _ = helix_event(0, 3)
-    triplets = find_triplets(graph, np.ones(24, bool))
-    chains = find_chains(graph, triplets, lambda features: np.full(len(features), 0.9), 3)
-    taken = take_chains(chains.hits, np.float64(-7.5) + chains.hits.size, np.full(24, -1), 3)
-    assert set(np.bincount(taken[taken >= 0]).tolist()) == {8}
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_chains_are_taken_in_turn(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size, gain = rng.integers(3, 6, 60), rng.integers(-2, 4, 60) / 2.0  # many are equally good
+    chains = [rng.permutation(40)[:n] for n in size]
+    before = np.array([7] * 4 + [-1] * 36)
+    expected = before.copy()
+    for one in np.argsort(-gain * size, kind="stable"):
+        if gain[one] > 0 and (expected[chains[one]] == -1).all():
+            expected[chains[one]] = 100 + one
+    found = take_chains(HitGroups(np.concatenate(chains), size), gain, before, 4)
+    assert found.tolist() == numbered(expected, 4).tolist()  # shorter ones only take their hits
