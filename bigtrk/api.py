@@ -162,7 +162,9 @@ def configure(*arguments: str) -> Configuration:
     """
     for argument in arguments:
         if not isinstance(argument, str):
-            raise InputError(f"{argument!r}: is not text; write 'training.epochs=2' or 'file.yaml'")
+            raise InputError(
+                f"the argument {argument!r} is not text; write 'training.epochs=2' or 'file.yaml'"
+            )
     return configured(Namespace(arguments=list(arguments), resume=None, code=[]))
 
 

@@ -222,7 +222,7 @@ def display(
 
     allow_code(code or ())
     if is_pipeline(run) and (builder or score_cut is not None):
-        raise InputError(f"pipeline {run}: has its own --builder and --score-cut; leave them out")
+        raise InputError(f"{run}: a pipeline has its own --builder and --score-cut; leave them out")
     of_run, device = (builder or BuilderName.COMPONENTS, score_cut), discover().device
     display_event(run, data, page, Criteria(hits_min, pt_min), event, parts, of_run, device)
     say(f"{page}: open it in a browser")

@@ -187,7 +187,7 @@ def check_file(path: Path, piped: bool = False) -> None:
     if not path.exists():
         raise InputError(f"{path}: no such file; correct the path, or make the file again")
     if not path.is_file() and not (piped and is_own_pipe(path)):
-        raise InputError(f"{path}: is not a file; name a file, or remove what is there")
+        raise InputError(f"{path}: exists, but is not a file; name a file, or remove what is there")
 
 
 STDIN = Path("/dev/stdin")
@@ -301,7 +301,7 @@ def claim_folder(
     if not others:
         write_json(out / record, parameters)
     elif not (out / record).exists():
-        raise InputError(f"{out}: holds files that this command did not make; name another folder")
+        raise InputError(f"{out}: is not empty; name a new folder, or an empty one")
     elif read_json(out / record) != parameters:
         raise InputError(
             f"{out}: its files were made with other options (see {record} there); give the same "

@@ -144,8 +144,8 @@ class ActsEvents:
             if one := listed or found:
                 missing = SIMULATED_HITS if listed else HITS_OF_MEASUREMENTS
                 raise InputError(
-                    f"{one[1]}: needs {name}-{missing.stems[0]}.csv, which is missing; add that "
-                    f"file, or remove this one to read the event without truth"
+                    f"{one[1]}: needs {name}-{missing.stems[0]}.csv, which is missing; add it, "
+                    f"or remove the file named first, to read the event without truth"
                 )
             return None
         (pairs, where), (simulated, where_hits) = listed, found

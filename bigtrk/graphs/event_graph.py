@@ -97,7 +97,7 @@ def check_rows(index: Tensor, n: int, where: str) -> None:
     low, high = (int(value) for value in torch.aminmax(index))
     if low < 0 or high >= n:
         raise InputError(
-            f"{where} has values {low} to {high}, but it numbers {n} rows from 0; {_REMEDY}"
+            f"{where} has values {low} to {high}, but must be at least 0 and below {n}; {_REMEDY}"
         )
 
 

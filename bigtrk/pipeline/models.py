@@ -134,7 +134,7 @@ def _validated(
     found = values(epochs[-1]) if epochs else None
     if not found or names[efficiency] not in found:
         raise InputError(
-            f"{run}: no validation found a {what} for --efficiency {efficiency:g} at its end; give "
+            f"{run}: no validation has found a {what} for --efficiency {efficiency:g}; give "
             f"{option}, or train with data.validation=1 or more"
         )
     return found[names[efficiency]]

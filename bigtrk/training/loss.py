@@ -166,7 +166,7 @@ def check_loss(name: str, device: torch.device) -> None:
             logit, pt = float(edges.logits.detach()[bad[0]]), float(edges.pt[bad[0]])
             raise InputError(
                 f"{KEY}={name}: gives {what} of {float(values[bad[0]])} to an edge with logit "
-                f"{logit:.3g} and pt {pt:.3g} GeV; give each edge a finite value, also where pt "
+                f"{logit:.3g} and pt {pt:.3g} GeV; keep loss and gradient finite, also where pt "
                 f"is NaN (unknown) or the weight is 0"
             )
     # Two halves, one edge and no edges must get the same losses as among all edges.

@@ -208,10 +208,11 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
     try:
         described = earlier_description(configuration)
     except InputError as error:
-        start, why = configuration.model.init_from, str(error).split("; ")[0]
+        start, why = configuration.model.init_from, str(error).rsplit("; ", 1)[0]
         raise InputError(
             f"model.init_from={start}: it is unknown which events trained the weights ({why}), but "
-            f"evaluations leave these events out; restore it, and keep it until this run has ended"
+            f"evaluations leave these events out; restore the weights, and keep them until this "
+            f"run has ended"
         ) from None
     return described.trained_on if described else ()
 

@@ -55,5 +55,5 @@ def test_lines_and_files_larger_than_any_are_refused(
     path.write_bytes(b"{}\n" * 101)
     with pytest.raises(InputError, match="lines: has more than 100 lines"):
         list(JsonTail(path).new_lines())
-    with pytest.raises(InputError, match="is not a file"):
+    with pytest.raises(InputError, match="exists, but is not a file"):
         list(JsonTail(tmp_path).new_lines())

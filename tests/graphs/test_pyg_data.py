@@ -124,7 +124,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"edge_index": torch.ones(4, 2, dtype=torch.int64)}, r"edge_index has shape \(4, 2\)"),
     (
         {"edge_index": torch.tensor([[0, 1], [2, 3]])},
-        "edge_index has values 0 to 3, but it numbers 3 rows from 0",
+        "edge_index has values 0 to 3, but must be at least 0 and below 3",
     ),
     ({"edge_index": EdgeIndex([[0, 1], [1, 2]])}, "edge_index must be a plain dense tensor"),
     ({"edge_attr": torch.ones(3, 1)}, "edge_attr has 3 rows for 4 edges"),

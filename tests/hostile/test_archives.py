@@ -98,7 +98,7 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / f"{EVENT}-hits.csv"
     os.mkfifo(pipe)
     for read in (read_event, read_json, read_yaml, read_heptrkx, SectionFile):
-        with pytest.raises(InputError, match="is not a file"):
+        with pytest.raises(InputError, match="exists, but is not a file"):
             read(tmp_path if read is read_event else pipe)
 
 

@@ -78,7 +78,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
         "nothing.yaml: is neither a detector with shipped windows (trackml, odd) nor a file; name",
         None,
     ),
-    ([*NEAR, "embedding"], "found a radius for --efficiency 0.99 at its end; give", only_radius),
+    ([*NEAR, "embedding"], "found a radius for --efficiency 0.99; give --radius", only_radius),
     ([*FILTER, "0.5"], "choose one of 0.98, 0.99, 0.995, 0.998, or give --score-cut", None),
     ([*GRAPHS, "--radius", "1"], "need --embedding RUN", None),
     (["bigtrk", "filter", "embedding", "graphs", "out"], "embeds hits; name a run with a m", None),

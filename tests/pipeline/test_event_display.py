@@ -43,7 +43,7 @@ def test_a_pipeline_shows_the_tracks_that_it_makes(
     [
         (["--event", "event00000011"], "no event 'event00000011'; did you mean 'event000000011'"),
         (["--parts", "99999"], "--parts 99999: must be at most 2,147, the hits in event000000010"),
-        (["--builder", "walk"], "out: has its own --builder and --score-cut; leave them out"),
+        (["--builder", "walk"], "a pipeline has its own --builder and --score-cut; leave them out"),
     ],
 )
 def test_what_cannot_be_shown_is_told(

@@ -139,7 +139,7 @@ def test_checkpoints_of_other_versions_and_pipes_are_told(step: Path, tmp_path: 
     for name, content in checkpoint_files().items():
         (step / name).unlink()
         os.mkfifo(step / name)
-        with pytest.raises(InputError, match=f"{name}: is not a file"):
+        with pytest.raises(InputError, match=f"{name}: exists, but is not a file"):
             last_good(tmp_path)
         (step / name).unlink()
         (step / name).write_bytes(content)

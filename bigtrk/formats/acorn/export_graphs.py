@@ -148,12 +148,11 @@ def own_columns(graph: EventGraph) -> dict[str, Any]:
     takes the hits' modules, which tell layers apart; without modules, only true edges in the graph
     are known. InputError if the graph lacks its hits' ids, truth, particles or positions.
     """
-    needed = {"hit_id": "ids of hits", "y": "truth of edges", "particle_id": "truth of hits"}
-    needed["particles"] = "table of particles"
-    if lacking := [said for name, said in needed.items() if getattr(graph, name) is None]:
+    needed = "hit_id", "y", "particle_id", "particles"
+    if lacking := [name for name in needed if getattr(graph, name) is None]:
         raise InputError(
-            f"{graph.name}: lacks what acorn's stages need: {', '.join(lacking)}; build the graph "
-            f"from events with truth"
+            f"{graph.name}: has no {', '.join(lacking)}; acorn's stages need ids of hits (hit_id) "
+            f"and truth (y, particle_id, particles); build the graph from events with truth"
         )
     assert graph.y is not None
     assert graph.hit_id is not None

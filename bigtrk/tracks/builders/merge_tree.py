@@ -101,10 +101,10 @@ class MergeTree:
         in this event but were not in training, or the reverse.
         """
         if self.quality.with_modules != (graph.modules is not None):
-            here, there = ("lacks", "have them") if graph.modules is None else ("has", "do not")
+            here = "lacks" if graph.modules is None else "has"
             raise InputError(
-                f"the event {here} module ids of hits, but events that trained the pipeline "
-                f"{there}; train a pipeline on events like those of this folder"
+                f"this event {here} module ids of hits, unlike the events that trained the "
+                f"pipeline; train a pipeline on events like this one"
             )
         tree = grow(graph)
         candidates = find_candidates(tree, graph.position, min_hits)

@@ -49,7 +49,7 @@ def test_events_without_truth_have_the_same_hits(tmp_path: Path) -> None:
 
 def test_foreign_folders_and_other_simulations_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="holds files that this command did not make; name"):
+    with pytest.raises(InputError, match="is not empty; name a new folder, or an empty one"):
         simulate_folder(tmp_path, range(1), 20, 0, None)
     with pytest.raises(InputError, match="is a file"):
         simulate_folder(tmp_path / "notes.txt", range(1), 20, 0, None)

@@ -166,9 +166,9 @@ def test_without_modules_true_edges_are_those_of_the_graph() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"y": None}, "event000000007: lacks what acorn's stages need: truth of edges; build"),
-        ({"particles": None}, "event000000007: lacks .* need: table of particles;"),
-        ({"hit_id": None}, "event000000007: lacks .* need: ids of hits;"),
+        ({"y": None}, "event000000007: has no y; acorn's stages need ids of hits .* and truth"),
+        ({"particles": None}, "event000000007: has no particles; acorn"),
+        ({"hit_id": None}, "event000000007: has no hit_id; acorn"),
         ({"name": "event7_g000"}, "event7_g000: must be named 'event' and a number of at most"),
         ({"node_feature_names": ("a", "phi", "z", "eta")}, "has no node feature 'r'"),
     ],

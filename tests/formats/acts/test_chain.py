@@ -59,7 +59,7 @@ def test_what_failed_at_once_leaves_a_folder_that_others_may_take(tmp_path: Path
     claim(tmp_path, "record.json", {"seed": 2})
     with pytest.raises(InputError, match="were made with other options"):
         claim(tmp_path, "record.json", {"seed": 1})
-    with pytest.raises(InputError, match="holds files that this command did not make; name"):
+    with pytest.raises(InputError, match="is not empty; name a new folder, or an empty one"):
         claim(tmp_path, "other.json", {"seed": 2})
 
 

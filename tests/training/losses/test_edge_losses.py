@@ -84,7 +84,7 @@ def test_a_loss_of_ones_own_by_hand() -> None:
         ("mean_loss", r"returns shape \[\] for 400 edges; return one loss per"),
         ("rounded", r"returns torch.float16; return torch.float64, as"),
         ("constant", "has no gradient for edges.logits"),
-        ("of_pt", "gives a loss of nan .* pt nan GeV; give each edge a finite value, .* pt is NaN"),
+        ("of_pt", "gives a loss of nan .* pt nan GeV; keep loss and gradient finite, .* pt is NaN"),
         ("of_masked", "gives a loss of inf .*or the weight is 0"),
         ("rooted", "gives a gradient of nan"),
         ("ranking", "the loss of an edge depends on other edges, so it would change when a"),
