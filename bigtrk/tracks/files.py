@@ -349,8 +349,8 @@ def _open_colliderml(path: Path) -> TrackSource:
         are_lists = isinstance(tracks, list) and isinstance(hits, list)
         if not are_lists or len(tracks) != len(hits):
             raise InputError(
-                f"{path}, row {rows[number][0] + 1}: track_id and hit_ids differ in length; each track "
-                "needs one list of hits, so correct the file, or fetch it again"
+                f"{path}, row {rows[number][0] + 1}: track_id and hit_ids differ in length; each "
+                "track needs one list of hits, so correct the file, or fetch it again"
             )
         with damage():
             return _unlisted(hits, tracks, row, path)
