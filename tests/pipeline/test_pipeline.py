@@ -37,6 +37,7 @@ def test_it_leaves_what_it_chose(folder: Path) -> None:
         assert after["true_edges"] == before["true_edges"]
 
 
+@FEW_STEPS
 def test_it_continues_where_it_was_left(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -47,8 +48,7 @@ def test_it_continues_where_it_was_left(
         (out / made).unlink()
     # Nothing is trained again.
     monkeypatch.setattr("bigtrk.pipeline.training.train_logged", None)
-    with FEW_STEPS:
-        train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
+    train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
     told = capfd.readouterr().err
     assert "scoring events: 2/2\nchoosing the threshold: 1/2\nchoosing the threshold: 2/2" in told
     assert (out / "pipeline.json").read_text() == (folder / "out" / "pipeline.json").read_text()
@@ -58,6 +58,7 @@ def test_it_continues_where_it_was_left(
 
 
 @pytest.mark.slow  # it trains the classifier again: a quarter of a minute
+@FEW_STEPS
 def test_a_stage_that_was_stopped_is_trained(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(folder / "out", out)
