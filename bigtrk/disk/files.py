@@ -23,12 +23,12 @@ _LACKING = {errno.EPERM, errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS}
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Adds the name of `path` to an OSError of the block that names no file."""
+def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
+    """Adds the name of `path` to an OSError of the block that names no file, or `temporary`."""
     try:
         yield
     except OSError as error:
-        if error.errno is not None and error.filename is None:
+        if error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = str(path)
         raise
 
@@ -79,11 +79,12 @@ def atomic_path(
         raise InputError(f"{path}: is a device, pipe or socket; name a file")
     # Host and process in the name separate two writers of one file (srun tasks).
     temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
-    # A killed process may have left a file, or somebody placed a link: touch must not follow it.
-    temporary.unlink(missing_ok=True)
-    temporary.touch(exist_ok=False)
+    with naming(path, temporary):
+        # A killed process may have left a file, or somebody placed a link.
+        temporary.unlink(missing_ok=True)
+        temporary.touch(exist_ok=False)
     try:
-        with naming(path):
+        with naming(path, temporary):
             yield temporary
             _sync(temporary)
         os.umask(umask := os.umask(0))  # it can only be read by setting it

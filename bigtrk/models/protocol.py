@@ -218,6 +218,6 @@ def units(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def told(path: str, module: nn.Module) -> str:
-    """Returns the name of a module for messages, from path and class: `convs.0 (GATConv)`."""
+    """Returns the name of a module for messages, from path and class: `'convs.0' (GATConv)`."""
     kind = type(module).__name__
-    return f"{path} ({kind})" if path else kind
+    return f"{path!r} ({kind})" if path else kind

@@ -260,7 +260,7 @@ def write_checkpoint(file: Path, settings: HyperParameters, weights: dict[str, T
         torch.save(content, temporary)
 
 
-_ONLY = "name a checkpoint of an InteractionGNN2 that bigtrk's Interaction GNN can reproduce"
+_ONLY = "name another checkpoint; docs/acorn.md lists the models and settings that bigtrk can read"
 
 
 def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> None:
