@@ -163,7 +163,7 @@ def configure(*arguments: str) -> Configuration:
     for argument in arguments:
         if not isinstance(argument, str):
             raise InputError(
-                f"the argument {argument!r} is not text; write 'training.epochs=2' or 'file.yaml'"
+                f"{argument!r} is not text; give text, such as 'training.epochs=2' or 'file.yaml'"
             )
     return configured(Namespace(arguments=list(arguments), resume=None, code=[]))
 

@@ -67,7 +67,7 @@ def slow_cards() -> str | None:
     if not kinds:
         return None
     return (
-        f"passes over edges are plain, and slower, on {', '.join(kinds)}: compiled ones need an "
+        f"passes over edges are not compiled, so slower, on {', '.join(kinds)}; that needs an "
         f"NVIDIA GPU of compute capability {'.'.join(map(str, LOWEST_CAPABILITY))}"
     )
 

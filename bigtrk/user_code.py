@@ -70,7 +70,7 @@ def load_code(name: str, key: str) -> Any:
     """Imports `module:Name` for setting `key`; InputError if it is not allowed or not there."""
     module, _, attribute = name.partition(":")
     if module not in _allowed and module.partition(".")[0] not in _installed(tuple(sys.path)):
-        said = f"{key}={name}: {module} is not installed, and needs your consent"
+        said = f"{key}={name}: the module {module} belongs to no installed package"
         raise InputError(f"{said}; if you trust this module, add --code {module}")
     folder = str(Path.cwd())
     if module in _allowed and folder not in sys.path:

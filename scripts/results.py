@@ -110,7 +110,7 @@ class Results:
         print(json.dumps(summary), flush=True)
         if unpublished:
             raise InputError(
-                f"the tree changed while this was measured: not published, but kept in {places[0]}"
+                f"the code changed during the measurement: not published, but kept in {places[0]}"
             )
 
     def _places(self, unpublished: bool) -> list[Path]:

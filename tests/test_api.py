@@ -163,7 +163,7 @@ def test_code_of_ones_own_is_trusted_where_the_caller_names_it(
     run = bigtrk.train(bigtrk.Configuration.model_validate(content))
     graph = bigtrk.open_graphs(made / "graphs")[0]
     monkeypatch.setattr("bigtrk.user_code._allowed", set())
-    with pytest.raises(InputError, match="code_of_api is not installed"):
+    with pytest.raises(InputError, match="code_of_api belongs to no installed package"):
         bigtrk.load_model(run)
     for code in (["code_of_api"], "code_of_api"):
         monkeypatch.setattr("bigtrk.user_code._allowed", set())
@@ -224,7 +224,7 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "scores must be 60 numbers"),
         (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be an integer"),  # type: ignore[arg-type]
         (lambda: bigtrk.train("x"), "'x': is not a Configuration; make one with configure"),  # type: ignore[arg-type]
-        (lambda: bigtrk.configure(3), "the argument 3 is not text"),  # type: ignore[arg-type]
+        (lambda: bigtrk.configure(3), "3 is not text; give text"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_input_is_a_value_error_in_one_line(

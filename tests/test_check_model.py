@@ -121,7 +121,7 @@ def test_what_the_model_prints_is_not_among_the_results(check: Any) -> None:
         (["checked_models:Centred"], [f"mean in checked_models.py:{LINE}: ", "all rows"]),
         (
             ["pyg", "model.options.module=checked_models:Net", "model.options.norm=true"],
-            ["layer norm (BatchNorm1d): averages over all nodes"],
+            ["layer 'norm' (BatchNorm1d): averages over all nodes"],
         ),
     ],
 )

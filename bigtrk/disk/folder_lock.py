@@ -56,7 +56,8 @@ class Owner:
             host, process, started, space = held.name.rsplit("-", 3)
             return Owner(host, int(process), int(started), space)
         except ValueError:
-            raise InputError(f"{held}: is no file of a lock; remove it from there") from None
+            problem = "is no file of bigtrk's, but lies in the folder of a lock; move it elsewhere"
+            raise InputError(f"{held}: {problem}") from None
 
     @property
     def name(self) -> str:
@@ -142,7 +143,9 @@ class FolderLock(AbstractContextManager["FolderLock"]):
             raise InputError(f"{gone}; resume the run") from None
         if self._own.name not in owners:
             taken = ", ".join(str(Owner.of(self._place / name)) for name in owners) or "others"
-            raise InputError(f"{self._place.parent}: was taken over by {taken}, {ends}")
+            raise InputError(
+                f"{self._place.parent}: seemed abandoned and was taken over by {taken}, {ends}"
+            )
 
     def _takes_over(self, place: Path, new: Path, patient: bool) -> bool:
         """Takes over a dead owner's lock; False if the owner released it or lives (`patient`)."""

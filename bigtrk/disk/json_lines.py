@@ -35,7 +35,7 @@ def _parsed(path: Path, number: int, raw: bytes) -> Line | None:
     """Parses one line; None if it is blank or half-written, InputError if too long or no JSON."""
     place = f"{path}, line {number}"
     if number > MOST_LINES:
-        raise InputError(f"{path}: has more than {MOST_LINES:,} lines; remove the first ones")
+        raise InputError(f"{path}: has more than {MOST_LINES:,} lines; remove its oldest lines")
     if len(raw) > LONGEST_LINE:
         raise InputError(f"{place}: is longer than {LONGEST_LINE >> 20} MiB; remove the line")
     if not raw.strip():

@@ -106,8 +106,8 @@ class UnnamedFiles:
             yield
         except OSError as error:
             raise RankError(
-                f"{self._option}={self.folder}: {what} ({reason(error)}); name a folder that "
-                f"exists, on a local disk with enough free space"
+                f"{self._option}={self.folder}: {what} ({reason(error)}); name a folder "
+                f"on a working local disk with enough free space"
             ) from None
 
 

@@ -218,6 +218,11 @@ def _particle_ids(table: Columns, where: str) -> NDArray[np.generic]:
         number = table[column].astype(np.int64)
         if len(bad := np.flatnonzero((number < 0) | (number >= 1 << bits))):
             problem = f"{column} is {number[bad[0]]}, not from 0 to {(1 << bits) - 1}"
-            fail_at(where, int(bad[0]), problem, "number the particles of each event from 1")
+            fail_at(
+                where,
+                int(bad[0]),
+                problem,
+                "number the event's vertices and particles from 1",
+            )
         ids = ids << bits | number
     return ids

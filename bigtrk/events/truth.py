@@ -112,8 +112,8 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
     if NOISE in listed and (noise := int((particle == NOISE).sum())):
         warn_once(
             "particle 0",
-            f"{where}: the table of particles lists id {NOISE}, which means noise: its "
-            f"{number_of(noise, 'hit')} count as noise; if it is a particle, add 1 to every "
+            f"{where}: the table of particles lists id {NOISE}, which means noise, so its "
+            f"{number_of(noise, 'hit')} become noise; if it is a particle, add 1 to every "
             "particle_id of particles and truth",
         )
     unlisted = np.setdiff1d(particle, np.append(listed, NOISE))
@@ -127,8 +127,7 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
             "particles that are not listed",
             f"{where}: {np.isin(particle, unlisted).sum():,} of {len(particle):,} hits belong to "
             f"{number_of(len(unlisted), 'particle')}, such as {unlisted[0]}, missing in the table "
-            f"of particles; momentum and vertex of such particles are unknown, also in other "
-            f"events{remedy}",
+            f"of particles; such particles, in all events, have no momentum or vertex{remedy}",
         )
     odd, hits, nhits = overfull_particles(event)
     if len(odd):

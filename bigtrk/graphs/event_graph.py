@@ -72,14 +72,14 @@ def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where
         shape, wanted = tuple(tensor.shape), f"[{', '.join(dims)}]"
         if tensor.dtype != dtype or len(shape) != len(dims):
             raise InputError(
-                f"{where}: {name} is {tensor.dtype} of shape {shape}, but must be {dtype} of shape "
-                f"{wanted}; {_REMEDY}"
+                f"{where}: {name!r} is {tensor.dtype} of shape {shape}, but must be {dtype} of "
+                f"shape {wanted}; {_REMEDY}"
             )
         for dim, size in zip(dims, shape, strict=True):
             expected = int(dim) if dim.isdigit() else sizes.setdefault(dim, size)
             if size != expected:
                 told = wanted if dim.isdigit() else f"{wanted} with {dim} = {expected}"
-                raise InputError(f"{where}: {name} has shape {shape}, not {told}; {_REMEDY}")
+                raise InputError(f"{where}: {name!r} has shape {shape}, not {told}; {_REMEDY}")
 
 
 def check_particles(content: Section, where: str) -> None:

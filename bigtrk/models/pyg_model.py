@@ -289,12 +289,12 @@ class PyGModel(nn.Module):
             raise self._bad(f"{said}; correct its forward") from error
         shape = list(made.shape) if isinstance(made, Tensor) else type(made).__name__
         if not isinstance(shape, list) or len(shape) != 2 or shape[0] != _TRIED or not shape[1]:
-            said = f"returns {shape} for {_TRIED} nodes; return their embeddings [N, D]"
+            said = f"returns {shape} for {_TRIED} nodes; let forward return embeddings [N, D]"
             raise self._bad(said)
         return shape[1]
 
     def _bad(self, how: str) -> ContractError:
-        return ContractError(f"{type(self.net).__name__}: {how} (see docs/adding/pyg.md)")
+        return ContractError(f"network {type(self.net).__name__}: {how} (see docs/adding/pyg.md)")
 
 
 def with_edges(sector: SectorInputs) -> SectorInputs:

@@ -84,8 +84,8 @@ def _answer(plan: Row) -> str:
     if least:
         enough = memory_of_cut(least["bytes"], least["parts"])
         return (
-            f"the largest event does not fit {memory}; the least that would do is {enough}; "
-            "--choose looks for other settings"
+            f"the largest event does not fit {memory}; at least {enough} are needed; --choose "
+            "looks for other settings"
         )
     files, on_a_rank = ", with edges in files" if plan["in_files"] else "", plan["sectors_per_rank"]
     several = f", {on_a_rank} on a rank," if on_a_rank > 1 else ""

@@ -38,8 +38,8 @@ _EDGES = (
     "values that are normalised over a node's incoming edges at this node, not at their sources"
 )
 _MIXED = (
-    "normalises or reduces over all rows of its sector (the batch), or reads their number; let a "
-    "node's row depend only on its incoming edges and their source nodes, and pass messages once"
+    "mixes all rows of its sector (normalises or sums over them, or reads their number), or passes "
+    "messages twice; let a node's row depend only on its incoming edges and their source nodes"
 )
 _UNKNOWN = "gives other rows in a sector than in the whole graph"
 _LEAST = 1e-6  # smallest scale to compare intermediate rows with: some are zero up to rounding

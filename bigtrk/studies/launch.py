@@ -171,7 +171,7 @@ def open_study(path: Path, record: FileRecord, same: Sequence[str]) -> None:
                         f"its settings, else choose another --out"
                     )
         elif any(not held.name.startswith(".") for held in folder.iterdir()):
-            raise InputError(f"{folder}: holds files, but no {path.stem}; choose another --out")
+            raise InputError(f"{folder}: holds files, but no {path.name}; choose another --out")
         write_record(path, record)
 
 

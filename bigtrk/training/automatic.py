@@ -221,9 +221,9 @@ def _too_little(task: Task, considered: Sequence[Option]) -> str:
     filled = f", of which {limit.share:.0%} may be filled" if limit.share < 1 else ""
     return (
         f"no choice of settings fits all events in the {limit.memory / GIB:.3f} GiB of a "
-        f"rank{filled}; the least that would do is {limit.enough_gib(least.memory):.3f} GiB, with "
-        f"{least}; {f'set {setting}, ' if setting else ''}give each rank that much, add ranks, cut "
-        f"the events into more sectors or lower model.hidden"
+        f"rank{filled}; at least {limit.enough_gib(least.memory):.3f} GiB are needed, with "
+        f"{least}; give each rank more memory, {f'set {setting}, ' if setting else ''}add ranks, "
+        f"cut the events into more sectors or lower model.hidden"
     )
 
 

@@ -377,8 +377,8 @@ def warn_of_other_code(run: Path, configuration: Configuration) -> None:
             warn_once(
                 f"code of {run}: {name}",
                 f"{run}: was trained with another version of {name} ({known.source}, "
-                f"{_short(known.version)}) than {code.source}, {_short(code.version)}; results "
-                f"may differ",
+                f"{_short(known.version)}); here it is {code.source}, {_short(code.version)}; "
+                f"results may differ",
             )
 
 

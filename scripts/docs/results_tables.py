@@ -114,7 +114,7 @@ class Page:
         bodies = [found["body"] for mark in (TABLE, NUMBER) for found in mark.finditer(self.text)]
         problem = ""
         if len(MARK.findall(self.text)) != 2 * len(bodies) or any(map(MARK.search, bodies)):
-            problem = "a comment of results has no end, or an end no beginning"
+            problem = "<!-- result(s): ... --> without <!-- /result(s) -->, or the reverse"
         elif NUMBER_AT_START.search(self.text):
             problem = "a number begins a line, which Markdown takes for the end of a paragraph"
         if problem:
@@ -123,7 +123,7 @@ class Page:
     def _table(self, match: re.Match[str]) -> str:
         if match["what"] not in TABLES:
             known = ", ".join(TABLES)
-            raise InputError(f"{self.path}: no table {match['what']}; known are {known}")
+            raise InputError(f"{self.path}: no table {match['what']!r}; known are {known}")
         name, make = TABLES[match["what"]]
         file = self._results / f"{name}.json"
         if not file.exists():

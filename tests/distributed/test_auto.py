@@ -98,7 +98,7 @@ def test_too_little_memory_is_one_line_on_all_ranks(graphs: Path, tmp_path: Path
     assert one == other
     assert "training.auto: no choice of settings fits all events" in one
     assert "\n" not in one
-    enough = float(one.split("the least that would do is ")[1].split()[0])
+    enough = float(one.split("; at least ")[1].split()[0])
     roomy = settings(graphs, tmp_path, training={"memory_gib": enough})
     found = Configuration.model_validate_json(run_ranks(WORLD, chosen, roomy)[0])
     cost = make_cost(found, WORLD, WORLD, find_machine(None))

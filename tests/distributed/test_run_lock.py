@@ -132,7 +132,7 @@ def loses(_: Ranks, configuration: Configuration, how: str) -> str:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("taken", "run: was taken over by process 1 on node7, so this process"),
+        ("taken", "run: seemed abandoned and was taken over by process 1 on node7, so this"),
         ("moved", "run/lock: was moved or removed (No such file or directory), so this process"),
     ],
 )

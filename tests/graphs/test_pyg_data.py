@@ -121,7 +121,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"x": torch.tensor([[0, 1], [2, torch.nan], [0, 0]])}, r"x\[1, 1\] \(column x1\) is nan"),
     ({"x": torch.ones(3, 2).to_sparse()}, r"x must be a plain dense tensor \(got Tensor"),
     ({"x": torch.ones(3, 2, requires_grad=True)}, "x has gradients"),
-    ({"edge_index": torch.ones(4, 2, dtype=torch.int64)}, r"edge_index has shape \(4, 2\)"),
+    ({"edge_index": torch.ones(4, 2, dtype=torch.int64)}, r"'edge_index' has shape \(4, 2\)"),
     (
         {"edge_index": torch.tensor([[0, 1], [2, 3]])},
         "edge_index has values 0 to 3, but must be at least 0 and below 3",
@@ -134,7 +134,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"node_feature_names": ["r"]}, "x has 2 columns, but 1 name; name each column once"),
     ({"node_feature_names": ["r", "r"]}, "column name 'r' is empty"),
     ({"node_feature_names": "rz"}, "node_feature_names is str; make it a list"),
-    ({"hit_id": torch.zeros(4, dtype=torch.int64)}, "hit_id has shape"),
+    ({"hit_id": torch.zeros(4, dtype=torch.int64)}, "'hit_id' has shape"),
     ({"particles": {"pt": torch.ones(2)}}, "particles: .* missing"),
 ]
 

@@ -133,8 +133,8 @@ EDGES = a_graph().edge_index
 LIES = [
     ("edge_index", outside(EDGES, -1), "edge_index has values -1"),
     ("edge_index", outside(EDGES, a_graph().n_nodes), "edge_index has values"),
-    ("edge_index", EDGES.float(), "edge_index is torch.float32"),
-    ("edge_index", EDGES[:, :-1], "edge_index has shape"),
+    ("edge_index", EDGES.float(), "'edge_index' is torch.float32"),
+    ("edge_index", EDGES[:, :-1], "'edge_index' has shape"),
     ("other", torch.zeros(1), "'other' is unknown; correct or remake the data"),
     ("node_features", None, "'node_features' is missing; correct or remake the data"),
 ]

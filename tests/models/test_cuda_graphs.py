@@ -92,7 +92,7 @@ def test_what_fails_is_said_once(plain: Any, monkeypatch: Any, capsys: Any) -> N
         assert torch.equal(plain(*inputs(9, 30)), make_model()(*inputs(9, 30)))
     assert capsys.readouterr().err.count("recording fails: division by zero") == 1
     cuda_graphs.use_graphs(Configuration(), plain, torch.device("cpu"))
-    assert "which need an NVIDIA GPU" in capsys.readouterr().err
+    assert "they need an NVIDIA GPU" in capsys.readouterr().err
 
 
 def test_buckets_cross_no_step() -> None:

@@ -55,7 +55,7 @@ def refused(net: nn.Module) -> str:
 @pytest.mark.parametrize(
     ("layer", "line"),
     [
-        (nn.BatchNorm1d(4), "layer layer (BatchNorm1d): averages .* use torch.nn.LayerNorm"),
+        (nn.BatchNorm1d(4), "layer 'layer' (BatchNorm1d): averages .* use torch.nn.LayerNorm"),
         (pyg.InstanceNorm(4), "layer 'layer' (InstanceNorm): averages"),
         (pyg.GraphNorm(4), "layer 'layer' (GraphNorm): averages"),
         (pyg.LayerNorm(4), "layer 'layer' (LayerNorm): averages .* mode='node'"),
@@ -73,8 +73,8 @@ def refused(net: nn.Module) -> str:
         (pyg.TopKPooling(4), "layer 'layer' (TopKPooling): pools the nodes"),
         (SAGEConv(4, 4, aggr="median"), "(MedianAggregation): depends on the order"),
         (pyg.GCNConv(4, 4, cached=True), "layer 'layer' (GCNConv): uses what it computed for the"),
-        (pyg.TAGConv(4, 4, K=2), "net.layer .* in test_pyg_refusals.py:"),
-        (pyg.GatedGraphConv(4, 2), "net.layer .* in test_pyg_refusals.py:"),
+        (pyg.TAGConv(4, 4, K=2), "'net.layer' .* in test_pyg_refusals.py:"),
+        (pyg.GatedGraphConv(4, 2), "'net.layer' .* in test_pyg_refusals.py:"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
@@ -109,9 +109,10 @@ class Before(Around):
 def test_a_function_between_or_after_layers_is_refused(net: type[Around], after: Between) -> None:
     """The comparison with the whole graph tells; the decoder reads halo nodes' embeddings, too."""
     torch.manual_seed(0)
-    said, reads = refused(net(after=after)), "decoder (EdgeNetwork), index_select: reads rows of h"
-    last = reads if net is Before else "net.last (SAGEConv), "
-    assert said.startswith((f"net ({net.__name__}), ", last))
+    said = refused(net(after=after))
+    reads = "'decoder' (EdgeNetwork), index_select: reads rows of h"
+    last = reads if net is Before else "'net.last' (SAGEConv), "
+    assert said.startswith((f"'net' ({net.__name__}), ", last))
     assert net is Before or " in test_pyg_refusals.py:" in said
 
 
@@ -174,26 +175,26 @@ class Weights(Around):
         return self.layer(x, edge_index, return_attention_weights=True)[0]
 
 
+FAILS = "network Around: fails in a test on 12 nodes"
+
+
 @pytest.mark.parametrize(
     ("net", "line"),
     [
         (Around(Divides()), "PyGModel: returns NaN or infinity for a sector"),
         (Keeps(), "layer Keeps: stores a tensor with gradients in its attribute 'kept'; "),
         (Recomputes(False), "net.last.lin_l.weight: its gradient is not the same in sectors"),
-        (Recomputes(True), "Recomputes: fails in a test on 12 nodes (UserWarning: "),
-        (Single(), "net.first.lin_l (Linear) in test_pyg_refusals.py:"),
+        (Recomputes(True), "network Recomputes: fails in a test on 12 nodes (UserWarning: "),
+        (Single(), "'net.first.lin_l' (Linear) in test_pyg_refusals.py:"),
         (Pair(), "layer 'last' (SAGEConv): is called with a tuple of node tensors"),
         (Weights(), "layer 'layer' (GATConv): returns tuple; let it return one tensor"),
         (
             Before(after=lambda x, _: x.mean(0)),
-            "Before: returns [4] for 12 nodes; return their embeddings",
+            "network Before: returns [4] for 12 nodes; let forward return embeddings",
         ),
         (nn.Linear(F, 4), "Linear: holds no torch_geometric.nn.MessagePassing layer"),
-        (Around(after=lambda x, _: x[:, :1]), "Around: fails in a test on 12 nodes (RuntimeError"),
-        (
-            Around(after=lambda *_: sys.exit(0)),
-            "Around: fails in a test on 12 nodes (RuntimeError: it",
-        ),
+        (Around(after=lambda x, _: x[:, :1]), f"{FAILS} (RuntimeError"),
+        (Around(after=lambda *_: sys.exit(0)), f"{FAILS} (RuntimeError: it"),
     ],
 )
 def test_other_networks_are_refused(net: nn.Module, line: str) -> None:

@@ -97,19 +97,19 @@ def test_rounding_is_no_difference() -> None:
 
 
 READS_HALO = "reads rows of halo nodes that differ"
-MIXES = "normalises or reduces over all rows"
+MIXES = "mixes all rows of its sector"
 
 
 @pytest.mark.parametrize(
     ("model", "layer", "why"),
     [
-        ("Normalised", "norm (BatchNorm1d), batch_norm", MIXES),
+        ("Normalised", "'norm' (BatchNorm1d), batch_norm", MIXES),
         ("Centred", "Centred, mean", MIXES),
         ("Counts", "Counts, div", "or reads their number"),
         ("AddsBesideHalo", "AddsBesideHalo, where in wrong_models.py", MIXES),
         ("Hidden", "Hidden, mean", MIXES),
         ("Dropped", "Dropped, dropout", "draw nothing at random"),
-        ("ExchangesOnce", "convs.1 (Conv), getitem", READS_HALO),
+        ("ExchangesOnce", "'convs.1' (Conv), getitem", READS_HALO),
         ("GathersHalo", "GathersHalo, index_select", READS_HALO),
         ("Degrees", "Degrees, getitem", r"reads the number of a halo node's edges"),
         ("SumsAtSources", "SumsAtSources, index_add", "edges that end at halo nodes"),
@@ -117,7 +117,7 @@ MIXES = "normalises or reduces over all rows"
         ("Halved", "Halved, ", "computes in torch.bfloat16 whatever the type of x"),
         ("HalfDetached", "convs.1.linear.bias", "its gradient is not the same in sectors"),
         ("IdleWithoutEdges", "IdleWithoutEdges", "exchange less often for a sector of 49 nodes, 0"),
-        ("StumblesWithoutEdges", "scaled (Scaled) in wrong_models.py", "RuntimeError: no edges"),
+        ("StumblesWithoutEdges", "'scaled' (Scaled) in wrong_models.py", "RuntimeError: no edges"),
         ("ExchangesAll", "ExchangesAll", "pass only the owned rows, [n_owned, H]"),
         ("NotANumber", "last.bias", "its gradient is NaN or infinite in a sector"),
         ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass; use no"),

@@ -98,7 +98,7 @@ def read_acorn_columns(file: Path) -> AcornColumns:
     for name in [
         name for name, one in others.items() if isinstance(one, ForeignObject) and not one.items
     ]:
-        warn_once(name, f"{file}: its value {one_line(name)} is of an unknown class and left out")
+        warn_once(name, f"{file}: leaves out {one_line(name)!r}, a value of an unknown class")
         del others[name]
     budget = iter(range(MOST_VALUES))
     try:
@@ -209,7 +209,7 @@ def _particles_of_hits(columns: AcornColumns, n_hits: int) -> Tensor | None:
     """
     for name in (TRUE_EDGES_OF, PARTICLE):
         if name not in columns.tensors:
-            warn_once(name, f"{columns.file}: has no {name}: particles of hits are unknown")
+            warn_once(name, f"{columns.file}: has no {name}, so particles of hits stay unknown")
             return None
     edges, particle = _pairs(columns, TRUE_EDGES_OF, n_hits), columns.tensors[PARTICLE]
     columns.column(PARTICLE, edges.shape[1], _TRUE)

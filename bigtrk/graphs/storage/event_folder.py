@@ -343,7 +343,7 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
     except ValueError as error:
         raise InputError(
             f"{path}: is damaged, of an older version, or not from bigtrk ({reason(error)}); if it "
-            f"is from bigtrk, remove it and make the folder again, which keeps its undamaged files"
+            f"is, remove this file and make the folder again: undamaged files in it stay"
         ) from None
     kind = str(manifest.get("format", ""))
     if kind not in ("bigtrk graphs", "bigtrk sectors"):

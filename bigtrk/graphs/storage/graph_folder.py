@@ -217,6 +217,6 @@ def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -
         check_same_event(path, opened.record, {"made_from": made_from})
     is_made = (opened.record["event"], opened.record.get("made_from", {})) == (event, made_from)
     if not is_made and not replaces:
-        said = f"{out}: replacing graphs made with other options or versions, {event} first"
+        said = f"{out}: replacing graphs of other options or another version, such as {event}"
         warn_once(f"{out} made again", said)
     return is_made

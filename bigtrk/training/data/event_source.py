@@ -142,8 +142,8 @@ def _remedy(one: EventSource, other: EventSource) -> str:
     if one.origin == other.origin:
         return "cut the event again with 'python -m partition'"
     return (
-        f"two events have this name, so build the graphs of {other.folder.path} again under "
-        f"other names, as 'bigtrk build EVENTS OUT --prefix b-' does"
+        f"two events have this name, so build the graphs in {str(other.folder.path)!r} again "
+        f"under other names, as 'bigtrk build EVENTS OUT --prefix b-' does"
     )
 
 

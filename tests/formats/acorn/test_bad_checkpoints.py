@@ -54,7 +54,7 @@ CASES: dict[str, tuple[Write, str]] = {
     "no hidden": (without("hidden"), "hyper_parameters: key 'hidden' is missing"),
     "no weight": (
         other_weights(lambda state: state.pop("edge_network.1.3.bias")),
-        "its state_dict lacks edge_network.1.3.bias; name a checkpoint of an InteractionGNN2",
+        "its state_dict lacks edge_network.1.3.bias; name another checkpoint; docs/acorn.md lists",
     ),
     "another weight": (
         other_weights(lambda state: state.update({"embedding.0.weight": torch.ones(1)})),

@@ -129,7 +129,7 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.ckpt: exists already"):
         export_model(tmp_path / "run", tmp_path / "a.ckpt")
     assert (tmp_path / "a.ckpt").read_text() == "precious"
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match=r"absent/b\.ckpt: No such file"):
         export_model(tmp_path / "run", tmp_path / "absent" / "b.ckpt")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"empty: holds no run\.json"):

@@ -145,7 +145,7 @@ def test_learns_windows_and_does_not_list_graphs_of_other_options(
     assert list(build_folder(events, out, learn=True, names=NAMES[:1])["events"]) == NAMES[:1]
     said = " ".join("".join(capsys.readouterr()).split())
     assert "2 graphs made with other options, such as event000000002, which manifest.json" in said
-    assert "replacing graphs made with other options or versions, event000000001 first" in said
+    assert "replacing graphs of other options or another version, such as event000000001" in said
     manifest = build_folder(events, out, learn=True)
     learned = read_windows(out / "windows.yaml")
     expected = learn_windows([simulate_event(60, seed=5, event_id=i) for i in (1, 2, 3)], "")

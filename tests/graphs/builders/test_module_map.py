@@ -259,7 +259,7 @@ def shorten(sections: dict[str, Section]) -> None:
         (repeat, "holds a triplet twice; learn the map again"),
         (lambda of: of["map"].pop("modules"), "has no modules; learn the map again"),
         (lambda of: of["minmax"]["upper"].fill_(torch.nan), "has windows that are not finite"),
-        (shorten, "minmax: lower has shape"),
+        (shorten, "minmax: 'lower' has shape"),
     ],
 )
 def test_another_file_is_refused(

@@ -133,7 +133,7 @@ def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
             plan(kind, *arguments, **changes).open()
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "thesis.tex").touch()
-    with pytest.raises(InputError, match="holds files, but no series; choose another --out"):
+    with pytest.raises(InputError, match=r"holds files, but no series\.json; choose another --out"):
         plan(folder=tmp_path / "else").open()
 
 

@@ -38,7 +38,7 @@ def test_two_events_of_one_name_are_refused_with_a_way_to_keep_both(tmp_path: Pa
     one, two = tmp_path / "one", tmp_path / "two"
     for folder, edges in ((one, 20), (two, 21)):
         write_graphs(folder, [random_graph(0, 10, edges)], made_from={"source": str(edges)})
-    words = "two events have this name, so build the graphs of .*two again .*--prefix b-'"
+    words = "two events have this name, so build the graphs in '.*two' again .*--prefix b-'"
     with pytest.raises(InputError, match=words):
         split_validation([one, two], 0)
     with pytest.raises(InputError, match=f"data.validation: .*{words}"):
