@@ -169,7 +169,7 @@ def _run(
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient
     label = inputs[0].x.new_ones(len(inputs[0].edge_features))
-    weight = torch.ones_like(label)
+    weight = label.new_ones(len(label))
     counter = Counter([*model.parameters(), *gradients, *tensors(inputs), label, weight])
     store = CountingStore(away_in or 1, counter)
     if away_in:

@@ -154,7 +154,7 @@ CPU = Machine(
     bandwidth=2.0e10,
     launch=4e-5,
     network=Network(within=Link(1.8e-4, 1.7e9), between=Link(5e-4, 1e9)),
-    process_bytes=245 * MIB,
+    process_bytes=177 * MIB,
 )
 MACHINES = {"cpu": CPU, "A100": A100, "H100": H100, "H200": H200}
 

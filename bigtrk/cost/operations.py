@@ -193,6 +193,10 @@ def _cat(parts: Sequence[Tensor], dim: int = 0) -> Any:
     return first.new_empty(shape)
 
 
+def _like(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    return x.new_empty(x.shape, dtype=dtype)
+
+
 def _cumsum(x: Tensor, _: int, *, dtype: torch.dtype | None = None) -> Tensor:
     return x.new_empty(x.shape, dtype=dtype or (x.dtype if x.is_floating_point() else torch.int64))
 
@@ -216,6 +220,7 @@ def _layer_norm_backward(
 _ELEMENTWISE = (
     _aten.add.Tensor,
     _aten.mul.Tensor,
+    _aten.sigmoid.default,
     _aten.sigmoid_backward.default,
     _aten.sub.Tensor,
     _aten.tanh.default,
@@ -223,6 +228,7 @@ _ELEMENTWISE = (
 )
 _RULES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    _aten.add_.Tensor: lambda x, _: x,
     _aten.addmm.default: lambda _, a, b: a.new_empty(a.shape[0], b.shape[1]),
     _aten.binary_cross_entropy_with_logits.default: lambda x, *others: x.new_empty(
         () if others[-1] else x.shape
@@ -231,4 +237,8 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.cumsum.default: _cumsum,
     _aten.native_layer_norm.default: _layer_norm,
     _aten.native_layer_norm_backward.default: _layer_norm_backward,
+    _aten.empty_like.default: _like,
+    _aten.mm.default: lambda a, b: a.new_empty(a.shape[0], b.shape[1]),
+    _aten.ones_like.default: _like,
+    _aten.zeros_like.default: _like,
 }

@@ -101,7 +101,7 @@ def test_torchrun_starts_any_engine_and_hosts_are_counted(ask: Ask) -> None:
         (["--allow-bf16"], "'bigtrk plan --allow-bf16' was removed; set model.precision=bf16"),
         (["--choose", "--ranks", "1,2"], "must be one number"),
         (["--choose", "--ranks", "2"], "needs the memory per rank"),
-        (["--choose", "--ranks", "2", "--memory", "0.3"], "GiB are needed, with model.recompute="),
+        (["--choose", "--ranks", "2", "--memory", "0.2"], "GiB are needed, with model.recompute="),
         (
             ["--choose", "--ranks", "7", "--memory", "4"],
             "--ranks 7: is not a multiple of the 4 ranks per host; give a multiple of 4",

@@ -207,7 +207,7 @@ def _sharding(settings: EngineSettings, ranks: int) -> Sharding:
         ranks=ranks,
         scatters_often=stage > 1,
         # ZeRO 1 to 3 import torch's compiler.
-        module_bytes=(61 if stage else 15) * 2**20,
+        module_bytes=(127 if stage else 15) * 2**20,
         zero=zero,
     )
 

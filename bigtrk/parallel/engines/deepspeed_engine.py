@@ -16,18 +16,21 @@ import torch
 import torch.distributed as dist
 from deepspeed.comm.comm import comms_logger, timers
 from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
+from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_grad
 from torch import Tensor, nn
 
 from bigtrk.errors import AGAINST_DIVERGENCE, InputError
 from bigtrk.parallel.engines.ddp import replica_pieces
 from bigtrk.parallel.engines.engine import Engine, Piece, Shard, flat_values
-from bigtrk.parallel.engines.optimizers import adam_state, make_optimizer, set_rates
+from bigtrk.parallel.engines.optimizers import AdamW, adam_state, make_optimizer, set_rates
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.world import Stopwatch
 
 # DeepSpeed 0.19.8 calls what torch 2.13 has renamed, at every step.
 warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+# It knows optimizers by their class; this one computes as torch's.
+ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
 
 
 class DeepSpeedEngine(Engine):
