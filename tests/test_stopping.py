@@ -152,7 +152,7 @@ def test_ctrl_c_under_torchrun_saves_once_for_all(tmp_path: Path, graphs: Path) 
         os.killpg(launch.pid, signal.SIGINT)
         said = launch.communicate(timeout=300)[1]
     steps = len(read_run(run).steps)
-    told = f"continue with '--resume {run}' in place of the settings, under torchrun"
+    told = f"continue with '--resume {run}' instead of the settings, started by torchrun"
     assert f"stopped after step {steps}, saved; {told}" in said
     assert said.count("saving after this step") == 1
 

@@ -155,8 +155,8 @@ class ActsEvents:
         if len(noise := np.setdiff1d(known, pairs["measurement_id"])):
             warn_once(
                 "noise",
-                f"{where}: has no row for {len(noise):,} of {len(known):,} measurements, such as "
-                f"{noise[0]}, which count as noise; if the file is truncated, fetch it again",
+                f"{where}: has no row for {len(noise):,} of {len(known):,} measurements (such as "
+                f"number {noise[0]}), which become noise; if the file is truncated, fetch it again",
             )
         truth = {"hit_id": pairs["measurement_id"]}
         truth |= {name: values[row] for name, values in _truth_of(simulated, where_hits).items()}

@@ -127,7 +127,7 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
             "particles that are not listed",
             f"{where}: {np.isin(particle, unlisted).sum():,} of {len(particle):,} hits belong to "
             f"{number_of(len(unlisted), 'particle')}, such as {unlisted[0]}, missing in the table "
-            f"of particles; such particles, in all events, have no momentum or vertex{remedy}",
+            f"of particles; momentum and vertex of such particles are taken as unknown{remedy}",
         )
     odd, hits, nhits = overfull_particles(event)
     if len(odd):

@@ -218,7 +218,7 @@ def normalised(
         if name not in available(names):
             raise InputError(f"graphs have no feature {name!r}; choose among {', '.join(names)}")
         if name not in scales:
-            raise InputError(f"no scale is known for {name!r}; choose among {', '.join(scales)}")
+            raise InputError(f"the feature {name!r} has no scale; choose among {', '.join(scales)}")
     divisors = [1.0 if isinstance(scale := scales[name], tuple) else scale for name in chosen]
     divided = uploaded(torch.tensor(divisors, dtype=features.dtype), features.device)
     if [*chosen] == [*names] and not any(isinstance(scales[name], tuple) for name in chosen):

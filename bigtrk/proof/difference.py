@@ -38,7 +38,7 @@ _EDGES = (
     "values that are normalised over a node's incoming edges at this node, not at their sources"
 )
 _MIXED = (
-    "mixes all rows of its sector (normalises or sums over them, or reads their number), or passes "
+    "mixes all rows of its sector: it normalises or sums over them, reads their number, or passes "
     "messages twice; let a node's row depend only on its incoming edges and their source nodes"
 )
 _UNKNOWN = "gives other rows in a sector than in the whole graph"

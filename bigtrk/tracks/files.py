@@ -424,8 +424,8 @@ def names_by_number(names: Iterable[str], where: object = "events") -> dict[int,
         other = known.setdefault(event_number(name), name)
         if other != name:
             raise InputError(
-                f"{where}: {other} and {name} have the same number, by which files of "
-                "tracks identify events; rename the files of one"
+                f"{where}: {other} and {name} have the same number, but files of tracks "
+                "name events by number alone; rename the files of one"
             )
     return dict(sorted(known.items()))
 

@@ -138,7 +138,7 @@ class Option:
     def __str__(self) -> str:
         parts, on_a_rank = self.cut.parts, self.cut.most_on_a_rank
         cut = "whole events" if parts == 1 else f"events in up to {parts} sectors"
-        several = f", {on_a_rank} on a rank" if on_a_rank > 1 else ""
+        several = f", {on_a_rank} sectors on a rank" if on_a_rank > 1 else ""
         return ", ".join([*self.candidate.overrides, cut]) + several
 
 

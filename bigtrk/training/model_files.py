@@ -210,9 +210,9 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
     except InputError as error:
         start, why = configuration.model.init_from, str(error).rsplit("; ", 1)[0]
         raise InputError(
-            f"model.init_from={start}: evaluations of this run must leave out the events that "
-            f"trained these weights, but the weights no longer tell them ({why}); restore the "
-            f"weights, and keep them until this run has ended"
+            f"model.init_from={start}: evaluations must leave out the events that trained these "
+            f"weights, but the list of these events cannot be read ({why}); restore the weights, "
+            f"and keep them until this run has ended"
         ) from None
     return described.trained_on if described else ()
 

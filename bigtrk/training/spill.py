@@ -163,7 +163,8 @@ def open_spill(
         )
     if ranks.is_first and wanted:
         # On stderr, since the output of a command that scores may be JSON.
-        complain(f"up to {gib(wanted)} GiB of edges go to {folder.path} ({gib(free)} GiB free)")
+        place = f"the folder {folder.path} ({gib(free)} GiB free)"
+        complain(f"up to {gib(wanted)} GiB of edges go to {place}")
     return FileStore(folder.path, room, folder.option)
 
 

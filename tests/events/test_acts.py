@@ -107,7 +107,7 @@ def test_a_measurement_without_a_simulated_hit_is_noise(
     file = folder / f"{NAME}-measurement-simhit-map.csv"
     file.write_text(file.read_text().replace("\n99,99\n", "\n"))
     assert hit_particles(read_event(folder))[99] == 0
-    assert "has no row for 1 of 100 measurements, such as 99" in capsys.readouterr().err
+    assert "has no row for 1 of 100 measurements (such as number 99)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stem", ["hits", "measurement-simhit-map", "measurements"])

@@ -104,7 +104,7 @@ def test_cluster_features_against_pandas(testdata: Path) -> None:
 def test_unknown_features_are_named() -> None:
     with pytest.raises(InputError, match=r"no feature 'radius'; choose among r, phi"):
         normalised(torch.ones(1, 2), ("r", "phi"), SCALES, ("radius",))
-    with pytest.raises(InputError, match="no scale is known for 'r'"):
+    with pytest.raises(InputError, match="the feature 'r' has no scale"):
         normalised(torch.ones(1, 1), ("r",), {"phi": 1.0}, ("r",))
 
 

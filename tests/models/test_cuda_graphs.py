@@ -90,7 +90,7 @@ def test_what_fails_is_said_once(plain: Any, monkeypatch: Any, capsys: Any) -> N
     monkeypatch.setattr(Repeater, "record", lambda *_: 1 / 0)
     for _ in range(2):
         assert torch.equal(plain(*inputs(9, 30)), make_model()(*inputs(9, 30)))
-    assert capsys.readouterr().err.count("recording fails: division by zero") == 1
+    assert capsys.readouterr().err.count("recording failed: division by zero") == 1
     cuda_graphs.use_graphs(Configuration(), plain, torch.device("cpu"))
     assert "they need an NVIDIA GPU" in capsys.readouterr().err
 

@@ -85,7 +85,7 @@ def test_what_is_found_is_the_same_with_edges_in_files(
     status, found, said = typed(f"{command} {spilling}")
     assert (status, found) == (0, expected)
     assert len(file_sizes) == n_files
-    assert "GiB of edges go to edges (" in said
+    assert "GiB of edges go to the folder edges (" in said
 
 
 def test_space_is_for_the_edges_that_are_allowed(

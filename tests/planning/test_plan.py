@@ -192,7 +192,7 @@ def test_a_plan_takes_the_seconds_of_a_measured_run(tmp_path: Path, run_program:
     ("world", "routes", "said"),
     [
         (1, {"a": 2}, r"trained on 2 ranks first and on 1 at its end"),
-        (1, {}, "has fewer than two steps on whole events"),
+        (1, {}, "has fewer than two training steps without"),
     ],
 )
 def test_a_run_that_tells_no_step_is_refused(

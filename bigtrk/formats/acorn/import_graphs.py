@@ -98,7 +98,7 @@ def read_acorn_columns(file: Path) -> AcornColumns:
     for name in [
         name for name, one in others.items() if isinstance(one, ForeignObject) and not one.items
     ]:
-        warn_once(name, f"{file}: leaves out {one_line(name)!r}, a value of an unknown class")
+        warn_once(name, f"{file}: {one_line(name)!r} is left out, since its class is unknown")
         del others[name]
     budget = iter(range(MOST_VALUES))
     try:
@@ -287,7 +287,7 @@ def _models(config: Any) -> Iterator[str]:
 _READ_HITS = "add it to feature_sets.hit_features of acorn's data reading"
 _NO_FEATURES = ("x", "y", "id", "region", "weight")  # of hits: places, numbers and weights
 # The largest coordinates: a kilometre keeps features finite in float32, half a turn tells rad.
-_MOST = {"r": 1e6, "phi": np.pi + 1e-3, "z": 1e6, "eta": 100.0}
+_MOST = {"r": 1e6, "phi": 3.15, "z": 1e6, "eta": 100.0}
 # Regions of the ITk whose hits have no clusters of their own: strips of both end caps.
 _STRIP_END_CAPS = (2, 6)
 

@@ -342,8 +342,8 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
         manifest = unseal(raw)
     except ValueError as error:
         raise InputError(
-            f"{path}: is damaged, of an older version, or not from bigtrk ({reason(error)}); if it "
-            f"is, remove this file and make the folder again: undamaged files in it stay"
+            f"{path}: is damaged, of an older version, or not from bigtrk ({reason(error)}); if "
+            f"bigtrk made the folder, remove this file and make it again: undamaged files stay"
         ) from None
     kind = str(manifest.get("format", ""))
     if kind not in ("bigtrk graphs", "bigtrk sectors"):

@@ -101,7 +101,7 @@ def _check_content(
     labels = [name for name in LABELS if name in content]
     if labels != record["labels"]:
         differ = ", ".join(sorted({*labels} ^ {*record["labels"]}))
-        raise InputError(f"{where}: has other arrays than its record ({differ}); {_REMEDY}")
+        raise InputError(f"{where}: its arrays and its record disagree on {differ}; {_REMEDY}")
     bounds = nodes, record["nodes"], record["edges"], counts["owned"]
     for name, bound in zip(_IDS, bounds, strict=True):
         check_rows(content[name], bound, f"{where}: {name}")

@@ -143,7 +143,7 @@ class TrialRun:
         lines = tail(self.folder / LOG) if (self.folder / LOG).exists() else []
         said = [line for line in lines if "error" in line.lower()] or lines or ["it said nothing"]
         last = said[-1].strip()
-        self.failure = f"{MOST_LAUNCHES} launches came no further; the last: {last}"
+        self.failure = f"{MOST_LAUNCHES} launches in a row made no progress; the last: {last}"
         return True
 
     def _steps_done(self) -> int:

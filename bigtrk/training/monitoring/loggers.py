@@ -77,7 +77,7 @@ def open_logger(name: str, folder: Path) -> Iterator[Logger]:
         records.put(None)
         thread.join(PATIENCE)
         if thread.is_alive():
-            warn(f"did not take all records in the {PATIENCE:.0f} s after the last one")
+            warn(f"has not taken all records within {PATIENCE:.0f} s after the last epoch")
 
 
 @contextmanager

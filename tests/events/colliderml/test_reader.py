@@ -107,7 +107,7 @@ def test_a_particle_that_is_not_listed_is_one_of_unknown_momentum(
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{sample}/tracker_hits/train-00000-of-00001.parquet, row " in line
     assert " (event 90000): 3 of 5 hits belong to 2 particles, such as 78, missing in" in line
-    assert "such particles, in all events, have no momentum or vertex" in line
+    assert "momentum and vertex of such particles are taken as unknown" in line
 
 
 def test_linked_folders_are_read_and_hidden_files_are_not(tmp_path: Path, sample: Path) -> None:

@@ -87,7 +87,7 @@ def test_what_lightning_leaves_in_a_config(
     content["config"].append(settings(model="InteractionGNN", hidden=128))
     content["adjacency"] = sparse()
     import_acorn_folder(write(tmp_path / "event000000001.pyg", content), tmp_path / "graphs")
-    assert "leaves out 'adjacency', a value of an unknown class" in capsys.readouterr().err
+    assert "'adjacency' is left out, since its class is unknown" in capsys.readouterr().err
     (path,) = export_acorn_folder(tmp_path / "graphs", tmp_path / "back")
     found = load(path)
     assert found["config"] == [columns(1)["config"][0], {"model": "InteractionGNN", "hidden": 128}]

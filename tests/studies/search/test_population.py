@@ -95,7 +95,7 @@ def test_a_trial_that_fails_goes_on_from_the_best(
     assert rounds[2, 2]["source"] in (0, 1, 3)
     assert rounds[2, 2]["epochs"] == 3
     assert rounds[2, 2]["value"] is not None
-    assert "round 2 failed: 3 launches came no further" in capsys.readouterr().err
+    assert "round 2 failed: 3 launches in a row made no progress" in capsys.readouterr().err
     assert {one["state"] for one in stand_ins.result()["trials"]} == {"complete"}
 
 

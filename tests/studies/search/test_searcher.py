@@ -63,7 +63,7 @@ def test_a_trial_that_comes_no_further_has_failed_and_the_others_go_on(
             assert log.count("lower optimizer.lr") == 4
     states = {trial["state"] for trial in stand_ins.result()["trials"]}
     assert states == {"complete", "failed"}, "both kinds were drawn"
-    assert "failed: 3 launches came no further" in capsys.readouterr().err
+    assert "failed: 3 launches in a row made no progress" in capsys.readouterr().err
 
 
 def test_trials_without_their_study_are_no_search(plan: Plan) -> None:

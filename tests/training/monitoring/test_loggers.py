@@ -281,7 +281,7 @@ def test_a_service_that_does_not_answer_is_not_waited_for(
             open_logger("wandb", run).__enter__()
     finally:
         answers.set()
-    assert "did not take all records" in capsys.readouterr().err
+    assert "has not taken all records" in capsys.readouterr().err
 
 
 def test_training_does_not_start_without_its_logger(

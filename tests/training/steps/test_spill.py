@@ -89,11 +89,11 @@ def test_what_memory_has_no_room_for_must_fit_the_disk(
     with pytest.raises(InputError, match=r"10\.0 GiB free, and the edges of large need 11\.5 GiB"):
         open_spill(folder, ranks, [small, large], 6 * GIB)
     store = open_spill(folder, ranks, [small, large], 8 * GIB)
-    assert "up to 9.5 GiB of edges go to" in capsys.readouterr().err
+    assert "up to 9.5 GiB of edges go to the folder" in capsys.readouterr().err
     assert store._memory == 5 * GIB
     tiny = Need("tiny", 1 * GIB, 2 * GIB, 1)
     open_spill(folder, ranks, [tiny], 3 * GIB - 2**24)
-    assert "up to 0.016 GiB of edges go to" in capsys.readouterr().err
+    assert "up to 0.016 GiB of edges go to the folder" in capsys.readouterr().err
     assert large.spilled(100 * GIB) == 0
     assert replace(large, inputs=GIB).spilled(100 * GIB) == GIB
     assert large.spilled(0) == large.edges
