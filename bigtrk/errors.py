@@ -13,7 +13,7 @@ AGAINST_DIVERGENCE = (
 )
 # What to do about errors of the disk.
 _REMEDIES = {
-    errno.ENOENT: "; correct the path",
+    errno.ENOENT: "; check this path",
     errno.EEXIST: "; it is not a folder: name another",
     errno.ENOTDIR: "; a part of the path is a file: name another",
     errno.EACCES: "; change its permissions, or name another",
@@ -58,9 +58,7 @@ def damage_told(problem: str, remedy: str) -> Iterator[None]:
 def disk_reason(error: OSError) -> str:
     """Writes an OSError as one line: the file, what is wrong, and the remedy if known."""
     unnamed = "the output: " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    # A file that is renamed is temporary; the user knows its new name.
-    name = error.filename2 or error.filename
-    named = unnamed if name is None else f"{name}: "
+    named = unnamed if error.filename is None else f"{error.filename}: "
     return f"{named}{error.strerror or error}{_REMEDIES.get(error.errno or 0, '')}"
 
 

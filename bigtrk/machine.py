@@ -67,8 +67,8 @@ def slow_cards() -> str | None:
     if not kinds:
         return None
     return (
-        f"passes over edges are not compiled, so slower, on {', '.join(kinds)}; that needs an "
-        f"NVIDIA GPU of compute capability {'.'.join(map(str, LOWEST_CAPABILITY))}"
+        f"passes over edges are not compiled, and slower, on {', '.join(kinds)}; compiled ones "
+        f"need an NVIDIA GPU of compute capability {'.'.join(map(str, LOWEST_CAPABILITY))}"
     )
 
 

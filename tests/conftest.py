@@ -2,8 +2,9 @@
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 # Read when torch is first imported, here and in programs that tests start. Several processes test
 # at once: with two threads each on two cores, those of three packages took 2.8 times as long.
@@ -63,6 +64,13 @@ def testdata() -> Path:
     if not folder or not (Path(folder) / "data").is_dir():
         pytest.skip("BIGTRK_TESTDATA does not name a folder with data/ and golden/")
     return Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """Restores the environment, to which a training in this process adds its place among ranks."""
+    with patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture

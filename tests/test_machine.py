@@ -107,8 +107,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         (
             Card("Tesla V100", 7, 0),
             None,
-            "not compiled, so slower, on Tesla V100 (7.0); that needs an NVIDIA GPU of compute "
-            "capability 8.0",
+            "not compiled, and slower, on Tesla V100 (7.0); compiled ones need an NVIDIA GPU of "
+            "compute capability 8.0",
         ),
         # They are cuda to torch for ROCm, which says 9.4 of an MI300X.
         (Card("AMD MI300X", 9, 4), "6.4.43482", "slower, on AMD MI300X (9.4)"),
@@ -138,7 +138,7 @@ def test_doctor_and_a_training_name_slow_gpus(
     v100, p100 = Card("Tesla V100", 7, 0), Card("Tesla P100", 6, 0)
     pretend(v100, Card("NVIDIA H200", 9, 0), p100, v100)
     told = str(slow_cards())
-    assert "slower, on Tesla V100 (7.0), Tesla P100 (6.0); that needs an" in told
+    assert "slower, on Tesla V100 (7.0), Tesla P100 (6.0); compiled" in told
     _, out, _ = run_program(["bigtrk", "doctor"])
     assert f"Warning: {told}" in out
     command = ["bigtrk", "train", "data.train=[nowhere]"]

@@ -152,7 +152,7 @@ def test_ctrl_c_under_torchrun_saves_once_for_all(tmp_path: Path, graphs: Path) 
         os.killpg(launch.pid, signal.SIGINT)
         said = launch.communicate(timeout=300)[1]
     steps = len(read_run(run).steps)
-    told = f"continue with '--resume {run}' instead of the settings, started by torchrun"
+    told = f"continue with --resume {run} instead of the settings, started by torchrun"
     assert f"stopped after step {steps}, saved; {told}" in said
     assert said.count("saving after this step") == 1
 
@@ -175,4 +175,4 @@ def test_ctrl_c_elsewhere_ends_in_one_line(tmp_path: Path) -> None:
             work.kill()
     assert "Traceback" not in "".join(said)
     assert said[-1].endswith(": interrupted")
-    assert work.returncode == 130, said
+    assert work.returncode in (130, -signal.SIGINT), said  # by the signal if it came in `exec`

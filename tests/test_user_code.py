@@ -68,7 +68,7 @@ def test_packages_of_bigtrk_do_not_hide_modules_of_their_names(folder: Path) -> 
 @pytest.mark.parametrize(
     ("allowed", "name", "words"),
     [
-        ([], "users_own:Net", "users_own:Net: the module users_own belongs to no .*--code"),
+        ([], "users_own:Net", "model.name=users_own:Net: the module users_own belongs to.*--code"),
         (["users_own"], "users_own:Other", r"users_own \(.*users_own.py\) has no 'Other'"),
         (["users_none"], "users_none:Net", "ModuleNotFoundError.*start in the folder"),
         (["users_broken"], "users_broken:Net", "ZeroDivisionError: division by zero.*correct it"),

@@ -82,7 +82,7 @@ def evaluate(
         if len(data) > 1:
             raise InputError(f"{data[1]}: a pipeline takes one folder of events; leave this out")
         if ranks.world_size > 1:
-            raise InputError(f"{run}: only one process evaluates a pipeline; start one")
+            raise InputError(f"{run}: a single process evaluates a pipeline; start only one")
         losses = evaluate_pipeline(run, data[0], Criteria(hits_min, pt_min))
         made = pipeline_evaluation_report(read_pipeline(run), losses)
         _show_report(made, losses.model_dump(mode="json"), html, as_json)

@@ -223,7 +223,7 @@ def submit(
                 f"them, or submit the others by 'bigtrk submit {' '.join(map(shell_word, paths))}'"
             )
     elif max_edges or spill:
-        raise InputError(f"{run}: holds tracks, not a pipeline; leave out --max-edges and --spill")
+        raise InputError(f"{run}: is no trained pipeline; leave out --max-edges and --spill")
     if ranks.is_first:
         found = submit_tracks(tracks, events, out, majority_particles)
         print_result(vars(found), as_json, lambda: say(f"{out}: {found}"))

@@ -166,20 +166,28 @@ def result_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if isinstance(out, Tensor) and out.is_meta:
         return out
     rule, result = _RULES.get(function), NotImplemented
-    if rule is not None and (args[0] if isinstance(args[0], Tensor) else args[0][0]).is_meta:
+    here = kwargs.get("device") is None
+    if (
+        rule is not None
+        and here
+        and (args[0] if isinstance(args[0], Tensor) else args[0][0]).is_meta
+    ):
         asked = {"dtype": kwargs["dtype"]} if "dtype" in kwargs else {}
         result = rule(*args, **asked)
     return function(*args, **kwargs) if result is NotImplemented else result
 
 
+def _by_rows(x: Tensor) -> bool:
+    """Whether a tensor is laid out by rows. For a transposed one torch returns a transposed one."""
+    return list(x.stride()) == sorted(x.stride(), reverse=True)
+
+
 def _elementwise(x: Tensor, *others: Any) -> Any:
     tensors = [other for other in others if isinstance(other, Tensor)]
     alike = all(other.dtype == x.dtype for other in tensors)
-    # For a transposed tensor torch returns a transposed result.
-    by_rows = list(x.stride()) == sorted(x.stride(), reverse=True)
     # Functions of one integer may be of another type, and so may sums of truth values.
     whole = x.dtype != torch.bool and others and not any(isinstance(one, float) for one in others)
-    if not (alike and by_rows and (x.is_floating_point() or whole)):
+    if not (alike and _by_rows(x) and (x.is_floating_point() or whole)):
         return NotImplemented
     return x.new_empty(np.broadcast_shapes(x.shape, *(other.shape for other in tensors)))
 
@@ -193,8 +201,8 @@ def _cat(parts: Sequence[Tensor], dim: int = 0) -> Any:
     return first.new_empty(shape)
 
 
-def _like(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return x.new_empty(x.shape, dtype=dtype)
+def _like(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
+    return x.new_empty(x.shape, dtype=dtype) if _by_rows(x) else NotImplemented
 
 
 def _cumsum(x: Tensor, _: int, *, dtype: torch.dtype | None = None) -> Tensor:

@@ -28,7 +28,7 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is not None and error.filename in (None, str(temporary)):
+        if error.errno is not None and error.filename in (None, str(temporary or "")):
             error.filename = str(path)
         raise
 
@@ -91,7 +91,8 @@ def atomic_path(
         # safetensors makes its files private to their owner; colleagues read them too.
         with _if_known():
             temporary.chmod(mode & ~umask)
-        place(temporary, path)
+        with naming(path, temporary):
+            place(temporary, path)
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
@@ -260,15 +261,17 @@ def whole_folder(path: Path) -> Iterator[Path]:
     temporary, aside = (path.with_name(f".{path.name}.{writer}.{end}") for end in ("tmp", "old"))
     for left in (temporary, aside):  # by a killed process
         shutil.rmtree(left, ignore_errors=True)
-    temporary.mkdir()
+    with naming(path, temporary):
+        temporary.mkdir()
     try:
-        with naming(path):
+        with naming(path, temporary):
             yield temporary
             for made in (*temporary.rglob("*"), temporary):
                 (sync_folder if made.is_dir() else _sync)(made)
         if path.exists():
             path.rename(aside)
-        temporary.rename(path)
+        with naming(path, temporary):
+            temporary.rename(path)
         sync_folder(path.parent)
     finally:
         if aside.exists() and not path.exists():

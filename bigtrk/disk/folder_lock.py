@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bigtrk.console import say
-from bigtrk.disk.files import disk_errors, unlinked
+from bigtrk.disk.files import disk_errors, naming, unlinked
 from bigtrk.errors import InputError
 
 LOCK = "lock"
@@ -112,7 +112,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         HeldError if a living process holds the folder; if `patient`, waits for that process.
         """
         place, new = unlinked(folder / LOCK), folder / f".{LOCK}-{self._own.name}"
-        with disk_errors():
+        with disk_errors(), naming(place, new):
             new.mkdir()
             try:
                 (new / self._own.name).touch(exist_ok=False)

@@ -222,7 +222,7 @@ def _particle_ids(table: Columns, where: str) -> NDArray[np.generic]:
                 where,
                 int(bad[0]),
                 problem,
-                "number the event's vertices and particles from 1",
+                f"renumber {column} in each event",
             )
         ids = ids << bits | number
     return ids

@@ -112,8 +112,8 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
     if NOISE in listed and (noise := int((particle == NOISE).sum())):
         warn_once(
             "particle 0",
-            f"{where}: the table of particles lists id {NOISE}, which means noise, so its "
-            f"{number_of(noise, 'hit')} become noise; if it is a particle, add 1 to every "
+            f"{where}: the table of particles lists id {NOISE}, which means noise, so "
+            f"{number_of(noise, 'hit')} will be noise; if it is a particle, add 1 to every "
             "particle_id of particles and truth",
         )
     unlisted = np.setdiff1d(particle, np.append(listed, NOISE))

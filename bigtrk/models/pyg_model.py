@@ -61,8 +61,8 @@ def refuse(net: nn.Module) -> None:
             raise ContractError(f"layer {_within(net, path)}{told(path, module)}: {why}")
     if not any(isinstance(module, MessagePassing) for module in net.modules()):
         raise ContractError(
-            f"{type(net).__name__}: holds no torch_geometric.nn.MessagePassing layer; for such a "
-            "model set model.name=package.module:Class instead of model.name=pyg"
+            f"network {type(net).__name__}: holds no torch_geometric.nn.MessagePassing layer; for "
+            "such a model set model.name=package.module:Class instead of model.name=pyg"
         )
 
 

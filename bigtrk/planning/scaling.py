@@ -41,8 +41,8 @@ def as_measured(machine: Machine, run: Run) -> Machine:
     measured = [step.seconds for step in steps if step.seconds]
     if not measured:
         raise InputError(
-            f"{run.folder}: has fewer than two training steps without sampling, which a plan "
-            "needs; train longer"
+            f"{run.folder}: has fewer than two steps on whole events or sectors, which a plan "
+            "needs; train longer, without sampling"
         )
     return machine.slower(median(measured) / median(_counted(run, steps, machine)))
 

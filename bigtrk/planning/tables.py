@@ -84,7 +84,7 @@ def _answer(plan: Row) -> str:
     if least:
         enough = memory_of_cut(least["bytes"], least["parts"])
         return (
-            f"the largest event does not fit {memory}; at least {enough} are needed; --choose "
+            f"the largest event does not fit {memory}; it needs at least {enough}; --choose "
             "looks for other settings"
         )
     files, on_a_rank = ", with edges in files" if plan["in_files"] else "", plan["sectors_per_rank"]

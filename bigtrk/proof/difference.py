@@ -38,8 +38,9 @@ _EDGES = (
     "values that are normalised over a node's incoming edges at this node, not at their sources"
 )
 _MIXED = (
-    "mixes all rows of its sector: it normalises or sums over them, reads their number, or passes "
-    "messages twice; let a node's row depend only on its incoming edges and their source nodes"
+    "mixes all rows of its sector (normalises or sums over them, or reads their number) or passes "
+    "messages twice; let a node's row depend only on its incoming edges and their source nodes, "
+    "and pass messages once"
 )
 _UNKNOWN = "gives other rows in a sector than in the whole graph"
 _LEAST = 1e-6  # smallest scale to compare intermediate rows with: some are zero up to rounding

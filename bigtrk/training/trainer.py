@@ -228,7 +228,7 @@ def train(run: Run) -> None:
     run.checkpoints.wait()
     if trainer.stopped:
         folder = shell_word(run.folder)
-        way = f"'--resume {folder}' instead of the settings, started by {ranks.launcher} again"
+        way = f"--resume {folder} instead of the settings, started by {ranks.launcher} again"
         if ranks.launcher == "python":
             way = f"'bigtrk resume {folder}'"
         raise StoppedError(

@@ -64,8 +64,8 @@ def test_a_signal_to_one_rank_stops_all_and_loses_nothing(
     run = tmp_path / "run"
     configuration = settings(graphs, run, 3, {"name": "ddp"})
     said = run_ranks(2, signalled, configuration, int(number), step)
-    expected = f"{number.name} (rank 1): stopped after step {step}, saved; continue with '--resume"
-    assert said == [f"{expected} {run}' instead of the settings, started by test again"] * 2
+    expected = f"{number.name} (rank 1): stopped after step {step}, saved; continue with --resume"
+    assert said == [f"{expected} {run} instead of the settings, started by test again"] * 2
     assert step_folders(run)[-1] == f"step-0000000{step}"
     assert len(steps(run)) == step
     run_ranks(2, train, configuration, run)

@@ -133,7 +133,7 @@ def test_weights_are_of_the_hits_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("table", "old", "new", "said"),
     [
-        ("particles", "1,2\n", "1,2\n0,0,0,1,1,0,0.5,1,1\n", "lists id 0, .* 1 hit become noise"),
+        ("particles", "1,2\n", "1,2\n0,0,0,1,1,0,0.5,1,1\n", "lists id 0, .* 1 hit will be noise"),
         ("particles", "4503668346847233", "7", r"2 of 3 hits .* 1 particle, such as 450366834684"),
         ("truth", "1,4503668346847233", "1,9007199254740994", "if float64 has rounded ids"),
         ("truth", "1,4503668346847233", "1,-1", "if -1 is noise, write 0"),

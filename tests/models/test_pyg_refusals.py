@@ -192,7 +192,7 @@ FAILS = "network Around: fails in a test on 12 nodes"
             Before(after=lambda x, _: x.mean(0)),
             "network Before: returns [4] for 12 nodes; let forward return embeddings",
         ),
-        (nn.Linear(F, 4), "Linear: holds no torch_geometric.nn.MessagePassing layer"),
+        (nn.Linear(F, 4), "network Linear: holds no torch_geometric.nn.MessagePassing layer"),
         (Around(after=lambda x, _: x[:, :1]), f"{FAILS} (RuntimeError"),
         (Around(after=lambda *_: sys.exit(0)), f"{FAILS} (RuntimeError: it"),
     ],

@@ -67,7 +67,7 @@ BAD_EVALUATIONS: list[tuple[list[str], dict[str, str], str]] = [
     (["hits"], {}, "has no truth, which an evaluation needs; add"),
     (["others", "--builder", "components"], {}, "is a pipeline, which has its own track builder"),
     (["out"], {}, "holds no events"),
-    (["others"], {"RANK": "0", "WORLD_SIZE": "2"}, "only one process evaluates a pipeline; start"),
+    (["others"], {"RANK": "0", "WORLD_SIZE": "2"}, "a single process evaluates a pipeline; start"),
 ]
 
 

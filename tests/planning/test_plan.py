@@ -192,7 +192,7 @@ def test_a_plan_takes_the_seconds_of_a_measured_run(tmp_path: Path, run_program:
     ("world", "routes", "said"),
     [
         (1, {"a": 2}, r"trained on 2 ranks first and on 1 at its end"),
-        (1, {}, "has fewer than two training steps without"),
+        (1, {}, "has fewer than two steps on whole events"),
     ],
 )
 def test_a_run_that_tells_no_step_is_refused(
@@ -223,4 +223,4 @@ def test_where_nothing_fits_the_least_that_would_do_is_told(
     assert make_plan(replace(asked, budget=None))["least"] is None
     written = memory_of_cut(least["bytes"], least["parts"])
     show_plan(plan, Console())
-    assert f"at least {written} are needed; --choose" in " ".join(capsys.readouterr().out.split())
+    assert f"it needs at least {written}; --choose" in " ".join(capsys.readouterr().out.split())

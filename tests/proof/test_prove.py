@@ -105,7 +105,7 @@ MIXES = "mixes all rows of its sector"
     [
         ("Normalised", "'norm' (BatchNorm1d), batch_norm", MIXES),
         ("Centred", "Centred, mean", MIXES),
-        ("Counts", "Counts, div", "reads their number"),
+        ("Counts", "Counts, div", "or reads their number"),
         ("AddsBesideHalo", "AddsBesideHalo, where in wrong_models.py", MIXES),
         ("Hidden", "Hidden, mean", MIXES),
         ("Dropped", "Dropped, dropout", "draw nothing at random"),

@@ -35,7 +35,7 @@ def make_optimizer(
 
 def _without_compiler(kind: Any) -> Any:
     """Strips an optimizer of the wrappers by which torch keeps its compiler away from it: these
-    import the compiler, which takes 2 s of each process's CPU and 150 MiB (torch 2.13).
+    import the compiler: 1.5 s of CPU, and 68 MiB besides the pages of files (torch 2.13).
     """
     for name in ("add_param_group", "load_state_dict", "state_dict", "step", "zero_grad"):
         setattr(kind, name, inspect.unwrap(getattr(kind, name)))

@@ -2,13 +2,11 @@
 notes what it is asked.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -111,7 +109,7 @@ class OnGPU(World):
 def test_a_step_waits_for_its_own_copies_alone(gpu: NotingGPU) -> None:
     configuration = Configuration.model_validate({"training": {"pt_weight": 0.3}})
     events, copies = [source(seed, 1) for seed in range(EVENTS)], list[int]()
-    with patch.dict(os.environ), process_group(ALONE):
+    with process_group(ALONE):
         plain = make_world(ALONE, [])
         world = OnGPU(plain.ranks, plain.groups, plain.stopwatch, plain.memory)
         maker = BatchMaker(configuration, world)
