@@ -423,7 +423,7 @@ def _wrong_state(model: nn.Module) -> str | None:
         elif parameter.dim() == 0:
             wrong = "has no dimension, so FSDP could not divide it; give it the shape [1]"
         elif not parameter.requires_grad:
-            wrong = "is not trained; make it a buffer (register_buffer with persistent=False)"
+            wrong = "has requires_grad=False; make it a buffer (register_buffer, persistent=False)"
         elif parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             wrong = _PARTIAL
         if wrong:

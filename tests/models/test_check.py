@@ -175,7 +175,7 @@ def test_each_wrong_result_has_its_line(line: str, change: Callable[[Tensor], An
     ("line", "change"),
     [
         ("parameter 'spare.weight' no gradient", lambda m: m.add_module("spare", nn.Linear(2, 2))),
-        ("last.weight' is not trained; make it", lambda m: m.last.weight.requires_grad_(False)),
+        ("weight' has requires_grad=False; make", lambda m: m.last.weight.requires_grad_(False)),
         (
             "has a buffer 'passes', .*; compute it in",
             lambda m: m.register_buffer("passes", torch.zeros(1)),
