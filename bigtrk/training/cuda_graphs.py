@@ -25,7 +25,7 @@ from bigtrk.training.settings import Configuration
 MOST_EDGES, MOST_BUCKETS = 200_000, 16
 _ROWS = 16  # of the smallest tile; the least step of sizes; the edges of a node of the padding
 _HEADS = "decoder.output_bias", "decoder.pt_bias"
-_SOME = f"of over {MOST_EDGES:,} edges, with halo exchanges, or beyond {MOST_BUCKETS} known sizes"
+_SOME = f"over {MOST_EDGES:,} edges, halo exchanges, and sizes other than the first {MOST_BUCKETS}"
 _NEEDS = (
     "an NVIDIA GPU, torch 2.13, engine.name=ddp, and the Interaction GNN with fused passes in bf16 "
     "(docs/gpu.md), without model.recompute=offload and training.spill"
@@ -159,7 +159,7 @@ class SmallPasses:
         sizes = bucket(n_nodes, -(-(padded - n_edges) // _ROWS), self._steps[0]), padded
         is_full = sizes not in self._known and len(self._known) == MOST_BUCKETS
         if exchange is not no_exchange or inputs[3] != n_nodes or n_edges > MOST_EDGES or is_full:
-            warn_once("large passes", f"passes {_SOME} run without CUDA graphs")
+            warn_once("large passes", f"passes with {_SOME} run without CUDA graphs")
         elif n_edges and padded - n_edges <= _ROWS * (sizes[0] - n_nodes):  # else one sums too many
             try:
                 if sizes not in self._known:
