@@ -59,14 +59,23 @@ def apply_overrides(
     return parse(kind, content, source, overrides)
 
 
-def parse(kind: type[Tree], content: Any, source: str, overrides: Sequence[str] = ()) -> Tree:
-    """Validates `content` as settings; InputError names the key, and `source` or the override."""
+def parse(
+    kind: type[Tree],
+    content: Any,
+    source: str,
+    overrides: Sequence[str] = (),
+    remedy: str | None = None,
+) -> Tree:
+    """Validates `content` as settings; InputError names the key, and `source` or the override, and
+    ends in the `remedy`.
+    """
     try:
         return kind.model_validate(content)
     except ValidationError as error:
         errors = error.errors()[:MOST_COMPLAINTS]
-        complaints = [_complaint(kind, dict(item), source, overrides) for item in errors]
-        raise InputError("; ".join(complaints)) from None
+        first, *more = (_complaint(kind, dict(item), source, overrides) for item in errors)
+        said = [first, *(one.removeprefix(f"{source}: ") for one in more)]
+        raise InputError("; ".join([*said, *([remedy] if remedy else [])])) from None
 
 
 def override(key: str, value: Any) -> str:

@@ -85,10 +85,7 @@ def read_record(kind: type[Kind], path: Path) -> Kind:
         if "format" not in content:
             told = "no format number (an older version wrote it)"
         raise InputError(f"{path}: has {told}, but this bigtrk reads format {known}; {remedy}")
-    try:
-        return parse(kind, content, str(path))
-    except InputError as error:
-        raise InputError(f"{error}; {kind.made_again}") from None
+    return parse(kind, content, str(path), remedy=kind.made_again)
 
 
 def read_if_any(kind: type[Kind], path: Path) -> Kind | None:

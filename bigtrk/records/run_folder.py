@@ -134,6 +134,7 @@ class _AnyLine(Record):
     kind: Literal["step", "epoch", "validation"]
 
 
+_REMEDY = "remove the line"
 KINDS: dict[str, type[MetricsRecord]] = {
     kind.model_fields["kind"].default: kind for kind in (StepRecord, EpochRecord, ValidationRecord)
 }
@@ -141,8 +142,8 @@ KINDS: dict[str, type[MetricsRecord]] = {
 
 def metrics_record(line: Line) -> MetricsRecord:
     """Parses the record in a line of `metrics.jsonl`; InputError if it is not valid."""
-    kind = KINDS[parse(_AnyLine, line.content, line.place).kind]
-    return parse(kind, line.content, line.place)
+    kind = KINDS[parse(_AnyLine, line.content, line.place, remedy=_REMEDY).kind]
+    return parse(kind, line.content, line.place, remedy=_REMEDY)
 
 
 def read_run_if_any(folder: Path) -> Run | None:

@@ -355,10 +355,7 @@ def read_model(file: Path) -> StoredModel:
     acorn's model computes from acorn's features. InputError as in `import_model`.
     """
     known, weights = read_checkpoint(file)
-    try:
-        settings = parse(HyperParameters, known, f"{file}: hyper_parameters")
-    except InputError as error:
-        raise InputError(f"{error}; {_ONLY}") from None
+    settings = parse(HyperParameters, known, f"{file}: hyper_parameters", remedy=_ONLY)
     data = DataSettings(node_features=settings.node_features, edge_features=settings.edge_features)
     configuration = Configuration(data=data, model=settings.model_settings())
     # A column without a scale in bigtrk keeps acorn's, and need not be measured.

@@ -211,7 +211,7 @@ def read_merge_tree(path: Path) -> MergeTree:
             f"{path}: has version {one_line(repr(version))}, but this bigtrk reads version "
             f"{VERSION}; use the version of bigtrk that wrote it, or train the pipeline again"
         )
-    record = parse(_Record, opened.record, str(path))
+    record = parse(_Record, opened.record, str(path), remedy="train the pipeline again")
     if record.features != FEATURES:
         raise InputError(
             f"{path}: judges tracks by other features than this bigtrk; train the pipeline again"
