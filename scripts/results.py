@@ -110,7 +110,7 @@ class Results:
         print(json.dumps(summary), flush=True)
         if unpublished:
             raise InputError(
-                f"the code changed during the measurement: not published, but kept in {places[0]}"
+                f"{places[0]}: was not published, since the code changed during the measurement"
             )
 
     def _places(self, unpublished: bool) -> list[Path]:

@@ -177,7 +177,8 @@ def report(
         _show_report(pipelines_report(pipelines), content, html, as_json)
     elif any(map(is_search, runs)):
         if len(runs) > 1:
-            raise InputError(f"{', '.join(map(str, runs))}: a search is shown alone; name it alone")
+            named = ", ".join(map(str, runs))
+            raise InputError(f"{named}: a search is shown without other folders; name only one")
         search = read_search(runs[0])
         _show_report(search_report(search), summarise_search(search), html, as_json)
     else:

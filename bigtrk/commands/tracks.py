@@ -223,7 +223,9 @@ def submit(
                 f"them, or submit the others by 'bigtrk submit {' '.join(map(shell_word, paths))}'"
             )
     elif max_edges or spill:
-        raise InputError(f"{run}: is no trained pipeline; leave out --max-edges and --spill")
+        raise InputError(
+            f"{run}: is no pipeline, so it takes no --max-edges and --spill; leave these out"
+        )
     if ranks.is_first:
         found = submit_tracks(tracks, events, out, majority_particles)
         print_result(vars(found), as_json, lambda: say(f"{out}: {found}"))

@@ -86,7 +86,7 @@ class Embedding(TrainedModel):
         if len(lost):
             hit = event.hits["hit_id"][lost[0]]
             raise InputError(
-                f"{event.name}: the embedding of hit {hit} is NaN or infinite; correct its columns"
+                f"{event.name}: the embedding of hit {hit} is NaN or infinite; correct this row"
             )
         return places
 

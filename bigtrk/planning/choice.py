@@ -94,8 +94,8 @@ def _fastest(trials: Sequence[Trial], limit: Limit) -> Option:
     peaks = [one.peak_bytes for one in trials if one.peak_bytes is not None]
     if not peaks:
         raise InputError(
-            f"no option could be trained ({len(trials)} tried); correct the cause and run this "
-            f"command again; the first option ended with this error: {trials[0].failure}"
+            f"no choice of settings could be trained ({len(trials)} tried); correct the cause and "
+            f"run this command again; the first trial ended with this error: {trials[0].failure}"
         )
     raise InputError(
         f"no option fits into {MEASURED:.0%} of the {limit.memory / GIB:.2f} GiB of memory per "

@@ -96,7 +96,7 @@ class RunFollower:
         others = (path for path in self._folder.glob("[!.]*") if path.name not in FIRST)
         if is_search(self._folder):
             report = f"bigtrk report {shell_word(self._folder)}"
-            raise InputError(f"{self._folder}: holds a search; '{report}' shows it")
+            raise InputError(f"{self._folder}: holds a search; show it by: {report}")
         if not is_run and (self._folder.is_file() or any(others)):
             check_is_run(self._folder)
         # The lock is read before the records: an owner writes all of them before releasing it.

@@ -131,7 +131,7 @@ def test_the_command_writes_the_page_and_refuses_what_it_cannot_show(
     assert (status, json.loads(printed)["seed"]) == (0, 7)
     status, _, errors = run_program([*command, str(folder)])
     assert status == 2
-    assert "a search is shown alone; name it alone" in errors
+    assert "a search is shown without other folders; name only one" in errors
     (folder / RESULT).write_text('{"format": 1, "metric": "auc", "trials": [{"number": -1}]}')
     status, _, errors = run_program(command)
     assert status == 2

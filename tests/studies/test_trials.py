@@ -81,7 +81,7 @@ def test_a_trial_that_fails_is_told_and_not_chosen(
     options = ["model.recompute=chunk", "--ranks", "1"]
     err = refusal_of(asked(str(graphs), *options, "--memory", "9", "optimizer.lr=1e30"))
     assert "the loss became" in err
-    assert "no option could be trained (1 tried); correct the cause and run this command" in err
+    assert "no choice of settings could be trained (1 tried); correct the cause and run this" in err
 
 
 def test_trials_that_take_too_much_are_not_chosen(

@@ -41,7 +41,8 @@ def open_logger(name: str, folder: Path) -> Iterator[Logger]:
     def warn(what: str) -> None:
         warn_once(
             f"logger {name}",
-            f"run.loggers: {name} {what}; the training goes on, and metrics.jsonl has every record",
+            f"run.loggers: {name} {what}; the training is not affected, and metrics.jsonl has all "
+            "records",
         )
 
     def log_all() -> None:  # in one thread: MLflow's runs are each thread's own
@@ -77,7 +78,7 @@ def open_logger(name: str, folder: Path) -> Iterator[Logger]:
         records.put(None)
         thread.join(PATIENCE)
         if thread.is_alive():
-            warn(f"has not taken all records within {PATIENCE:.0f} s after the last epoch")
+            warn(f"has not taken all records within {PATIENCE:.0f} s of the training's end")
 
 
 @contextmanager
