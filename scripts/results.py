@@ -110,7 +110,8 @@ class Results:
         print(json.dumps(summary), flush=True)
         if unpublished:
             raise InputError(
-                f"{places[0]}: was not published, since the code changed during the measurement"
+                "the code changed during the measurement, so its result is not published, but kept "
+                f"in {places[0]}"
             )
 
     def _places(self, unpublished: bool) -> list[Path]:

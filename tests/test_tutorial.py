@@ -15,7 +15,7 @@ ELSEWHERE = ["make demo", ". .venv/bin/activate"]
 
 @pytest.mark.slow  # `make demo` and other tests run most of these commands; they take half a minute
 def test_the_tutorial(workdir: Path, run_program: Run) -> None:
-    """The last commands run here, where torch is imported already. Losses of hosts differ by 8 %."""
+    """The last commands run here, where torch is imported already. Hosts' losses differ by 8 %."""
     assert COMMANDS[:2] == ELSEWHERE
     assert all(command in (CHECKOUT / "README.md").read_text() for command in ELSEWHERE)
     commands = COMMANDS[2:]

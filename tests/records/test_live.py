@@ -117,7 +117,7 @@ def test_folders_that_are_no_runs_are_named_with_the_remedy(tmp_path: Path) -> N
         assert str(caught.value) == said
     (search / SEARCH).touch()
     with pytest.raises(
-        InputError, match=r"search: holds a search; 'bigtrk report '.*/a search'' shows"
+        InputError, match=r"search: holds a search; show it by: bigtrk report '.*/a search'"
     ):
         RunFollower(search).look()
 
