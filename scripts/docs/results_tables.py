@@ -142,7 +142,9 @@ class Page:
         try:
             text = format(reduce(getitem, keys, found), form).replace("%", " %")
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"{self.path}: no number {place} to write as {form}") from None
+            raise InputError(
+                f"{self.path}: the results hold no number {place!r}; correct the comment"
+            ) from None
         return self._replaced(match, text)
 
     def _replaced(self, match: re.Match[str], body: str) -> str:

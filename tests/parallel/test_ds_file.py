@@ -22,8 +22,8 @@ def zero(**section: Any) -> dict[str, Any]:
         (zero(stge=1), "unknown key 'stge'; did you mean 'stage'"),
         (zero(stage3_prefetch_bucketsize=1), "did you mean 'stage3_prefetch_bucket_size'"),
         (zero(stage="2"), "zero_optimization.stage: must be 0 to 3"),
-        (zero(stage=4), "must be 0 to 3 (got 4)"),
-        (zero(stage=10**4000), f"must be 0 to 3 (got 1{39 * '0'})"),
+        (zero(stage=4), "must be 0 to 3, as a number (got 4)"),
+        (zero(stage=10**4000), f"must be 0 to 3, as a number (got 1{39 * '0'})"),
         (zero(offload_optimizer={"devise": "cpu"}), "unknown key 'offload_optimizer.devise'"),
         (
             zero(stage=3, offload_optimizer={"device": "nvme", "nvme_path": "/nvme"}),

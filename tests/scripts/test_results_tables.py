@@ -104,7 +104,7 @@ def test_what_differs_is_named_and_rewritten(
         ("<!-- results: nonsense --><!-- /results -->", "no table 'nonsense'"),
         ("<!-- results: exchange_cost -->", "without <!-- /result"),
         ("<!-- /results -->", "or the reverse"),
-        ("a <!-- result: exchange_cost/measured .1f --><!-- /result -->", "no number"),
+        ("a <!-- result: exchange_cost/measured .1f --><!-- /result -->", "hold no number"),
         ("a <!-- result: missing/summary .1f --><!-- /result -->", "no such file"),
         ("a\n<!-- result: exchange_cost/summary/2 g --><!-- /result -->", "begins a line"),
     ],

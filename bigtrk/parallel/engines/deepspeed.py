@@ -83,7 +83,8 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
     section = parse(_File, content, str(path)).zero_optimization
     stage = section.get("stage", 0)
     if type(stage) is not int or stage not in range(4):  # DeepSpeed also takes text
-        raise InputError(f"{path}: zero_optimization.stage: must be 0 to 3 (got {stage!r:.40})")
+        told = f"zero_optimization.stage: must be 0 to 3, as a number (got {stage!r:.40})"
+        raise InputError(f"{path}: {told}")
     if accelerator() == "cpu":
         # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
