@@ -276,7 +276,7 @@ def _events_of(source: Source) -> list[str]:
     inner = (path for path in sorted(source.path.glob("*/")) if find_trackml(path))
     if nearest := next(inner, None):
         raise InputError(f"{source.path}: holds no events, but {nearest} does; name {nearest}")
-    unpack = "unpack an archive of Parquet files, " if source.path.is_file() else ""
+    unpack = "if it holds Parquet files, unpack it; else " if source.path.is_file() else ""
     raise InputError(
         f"{source.path}: holds no events (files such as event000001000-hits.csv.gz or, in a "
         f"folder, ColliderML's tracker_hits/*.parquet); {unpack}name the folder or zip archive "

@@ -144,7 +144,8 @@ def _check_events(record: SeriesRecord, configuration: Configuration) -> None:
     if most > shares:
         raise InputError(
             f"--ranks {most}: is more than the {shares} events or sectors to train on, so some "
-            f"ranks would idle; lower it, raise --events, or cut events (python -m partition)"
+            "ranks would idle; lower it, raise --events, or cut events into sectors (python -m "
+            "partition)"
         )
 
 

@@ -151,7 +151,7 @@ def test_more_values_than_a_file_of_its_size_holds(
 def test_no_rows_and_no_such_event(tmp_path: Path) -> None:
     write_sample(tmp_path, *rows())
     archive = Path(shutil.make_archive(str(tmp_path / "all"), "zip", tmp_path / "tracker_hits"))
-    refused(lambda: find_events(archive), f"{archive}: holds no events", "unpack an archive of ")
+    refused(lambda: find_events(archive), f"{archive}: holds no events", "files, unpack it; else")
     message = (
         f"{tmp_path}: its files of tracker_hits have no event 'event7'; name one of {NAME[:-1]}0"
     )
