@@ -123,6 +123,7 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
         stopped = isinstance(end, StoppedError)
         if rank == 0:
             complain(f"{program}: {end if stopped else 'interrupted'}")
+        exec("")  # else Python ends by the signal if that came in an `exec`, as of a dataclass
         raise SystemExit(TRY_AGAIN if stopped else INTERRUPTED) from None
     except (InputError, OSError) as error:
         of_disk = isinstance(error, OSError)
