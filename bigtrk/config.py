@@ -74,8 +74,8 @@ def parse(
     except ValidationError as error:
         errors = error.errors()[:MOST_COMPLAINTS]
         first, *more = (_complaint(kind, dict(item), source, overrides) for item in errors)
-        said = [first, *(one.removeprefix(f"{source}: ") for one in more)]
-        raise InputError("; ".join([*said, *([remedy] if remedy else [])])) from None
+        more = [one.removeprefix(f"{source}: ") for one in more]
+        raise InputError("; ".join(filter(None, [first, *more, remedy]))) from None
 
 
 def override(key: str, value: Any) -> str:

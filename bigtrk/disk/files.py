@@ -80,22 +80,20 @@ def atomic_path(
     # Host and process in the name separate two writers of one file (srun tasks).
     temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
     with naming(path, temporary):
-        # A killed process may have left a file, or somebody placed a link.
+        # A killed process may have left a file, or somebody placed a link: touch must not follow.
         temporary.unlink(missing_ok=True)
         temporary.touch(exist_ok=False)
-    try:
-        with naming(path, temporary):
+        try:
             yield temporary
             _sync(temporary)
-        os.umask(umask := os.umask(0))  # it can only be read by setting it
-        # safetensors makes its files private to their owner; colleagues read them too.
-        with _if_known():
-            temporary.chmod(mode & ~umask)
-        with naming(path, temporary):
+            os.umask(umask := os.umask(0))  # it can only be read by setting it
+            # safetensors makes its files private to their owner; colleagues read them too.
+            with _if_known():
+                temporary.chmod(mode & ~umask)
             place(temporary, path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+            sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -263,21 +261,19 @@ def whole_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(left, ignore_errors=True)
     with naming(path, temporary):
         temporary.mkdir()
-    try:
-        with naming(path, temporary):
+        try:
             yield temporary
             for made in (*temporary.rglob("*"), temporary):
                 (sync_folder if made.is_dir() else _sync)(made)
-        if path.exists():
-            path.rename(aside)
-        with naming(path, temporary):
+            if path.exists():
+                path.rename(aside)
             temporary.rename(path)
-        sync_folder(path.parent)
-    finally:
-        if aside.exists() and not path.exists():
-            aside.rename(path)
-        for left in (temporary, aside):
-            shutil.rmtree(left, ignore_errors=True)
+            sync_folder(path.parent)
+        finally:
+            if aside.exists() and not path.exists():
+                aside.rename(path)
+            for left in (temporary, aside):
+                shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager

@@ -218,11 +218,6 @@ def _particle_ids(table: Columns, where: str) -> NDArray[np.generic]:
         number = table[column].astype(np.int64)
         if len(bad := np.flatnonzero((number < 0) | (number >= 1 << bits))):
             problem = f"{column} is {number[bad[0]]}, not from 0 to {(1 << bits) - 1}"
-            fail_at(
-                where,
-                int(bad[0]),
-                problem,
-                f"renumber {column} in each event",
-            )
+            fail_at(where, int(bad[0]), problem, f"renumber {column} in each event")
         ids = ids << bits | number
     return ids

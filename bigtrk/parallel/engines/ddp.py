@@ -126,7 +126,7 @@ def _timed_mean(
 
 def _sharding(settings: EngineSettings, ranks: int) -> Sharding:
     name = "DDP, coalesced" if settings.coalesced else "DDP"
-    # Of several ranks: DistributedDataParallel imports torch's compiler.
+    # Several ranks make a DistributedDataParallel, which imports torch's compiler.
     return Sharding(name=name, level="none", ranks=ranks, module_bytes=(ranks > 1) * 68 * 2**20)
 
 

@@ -34,8 +34,8 @@ def make_optimizer(
 
 
 def _without_compiler(kind: Any) -> Any:
-    """Strips an optimizer of the wrappers by which torch keeps its compiler away from it: these
-    import the compiler: 1.5 s of CPU, and 68 MiB besides the pages of files (torch 2.13).
+    """Strips an optimizer of the wrappers by which torch keeps its compiler away from it. They
+    import it, which takes 1.5 s of CPU and 68 MiB besides the pages of files (torch 2.13).
     """
     for name in ("add_param_group", "load_state_dict", "state_dict", "step", "zero_grad"):
         setattr(kind, name, inspect.unwrap(getattr(kind, name)))

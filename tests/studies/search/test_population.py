@@ -11,7 +11,7 @@ from bigtrk.errors import InputError
 from bigtrk.records.studies import read_search
 from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.search import run_search
-from tests.studies.search import stand_in_searches as stand_ins
+from tests.studies.search import stand_in_searches as fakes
 
 SPACE = """\
 metric: train_loss
@@ -27,9 +27,9 @@ Plan = Callable[..., Search]
 def check(rounds: list[dict[str, Any]]) -> None:
     """Checks what was decided against a plain account of it."""
     at = {(one["round"], one["trial"]): one for one in rounds}
-    assert set(at) == {(n, t) for n in range(stand_ins.EPOCHS) for t in range(TRIALS)}
+    assert set(at) == {(n, t) for n in range(fakes.EPOCHS) for t in range(TRIALS)}
     exploits = [one for one in rounds if one["source"] is not None]
-    assert len(exploits) == stand_ins.EPOCHS - 1
+    assert len(exploits) == fakes.EPOCHS - 1
     for one in rounds:
         number, trial = one["round"], one["trial"]
         assert one["value"] == pytest.approx(one["settings"]["optimizer.lr"] + 1 / one["epochs"])
@@ -51,33 +51,33 @@ def check_epochs(rounds: list[dict[str, Any]]) -> None:
     trained = {one["trial"]: one["epochs"] for one in rounds}
     assert trained.keys() == set(range(TRIALS))
     for trial, epochs in trained.items():
-        assert stand_ins.recorded(trial) == list(range(epochs)), trial
+        assert fakes.recorded(trial) == list(range(epochs)), trial
 
 
 def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan) -> None:
     run_search(plan(SPACE, TRIALS), TRIALS, 1, 1, None)
-    alone = stand_ins.result()["rounds"]
+    alone = fakes.result()["rounds"]
     check(alone)
     check_epochs(alone)
     # The newest rounds alone keep checkpoints.
     kept = {path.parts[2] for path in Path("search").glob("rounds/*/*/checkpoints")}
-    assert kept == {f"{n:04d}" for n in range(stand_ins.EPOCHS) if n >= stand_ins.EPOCHS - 2}
+    assert kept == {f"{n:04d}" for n in range(fakes.EPOCHS) if n >= fakes.EPOCHS - 2}
     assert [one.model_dump() for one in read_search(Path("search")).rounds] == alone
     Path("search").rename("alone")
     plan(SPACE, TRIALS).open()
     for delay in (0.1, 0.6):
-        with stand_ins.searcher(0.05, TRIALS):
-            training = stand_ins.wait_for(stand_ins.trainings)[0]
-            assert stand_ins.wait_for(lambda: read_search(Path("search")).rounds)[0].source is None
+        with fakes.searcher(0.05, TRIALS):
+            training = fakes.wait_for(fakes.trainings)[0]
+            assert fakes.wait_for(lambda: read_search(Path("search")).rounds)[0].source is None
             time.sleep(delay)
-            stand_ins.kill(training)
-    with stand_ins.searcher(0.1, TRIALS) as process:
+            fakes.kill(training)
+    with fakes.searcher(0.1, TRIALS) as process:
         own = f"-{process.pid}-"
-        stand_ins.wait_for(lambda: any(own in path.name for path in Path("search").glob("lock/*")))
-        stand_ins.stop(process)
-    stand_ins.wait_for(lambda: not stand_ins.trainings())  # it has told them to end
+        fakes.wait_for(lambda: any(own in path.name for path in Path("search").glob("lock/*")))
+        fakes.stop(process)
+    fakes.wait_for(lambda: not fakes.trainings())  # it has told them to end
     run_search(plan(SPACE, TRIALS), TRIALS, 2, 1, None)
-    assert stand_ins.result()["rounds"] == alone
+    assert fakes.result()["rounds"] == alone
     check_epochs(alone)
 
 
@@ -88,7 +88,7 @@ def test_a_trial_that_fails_goes_on_from_the_best(
     # Rates 0.09, 0.72, 0.59, 0.08: after the first round 1 goes on from 3, and 2 by itself.
     two_large = SPACE.replace("seed: 2", "seed: 3")
     run_search(plan(two_large, TRIALS), TRIALS, 2, 1, None)
-    rounds = {(one["round"], one["trial"]): one for one in stand_ins.result()["rounds"]}
+    rounds = {(one["round"], one["trial"]): one for one in fakes.result()["rounds"]}
     assert rounds[1, 1]["source"] == 3
     assert rounds[1, 2]["settings"]["optimizer.lr"] > 0.5
     assert rounds[1, 2]["value"] is None
@@ -96,7 +96,7 @@ def test_a_trial_that_fails_goes_on_from_the_best(
     assert rounds[2, 2]["epochs"] == 3
     assert rounds[2, 2]["value"] is not None
     assert "round 2 failed: 3 launches in a row made no progress" in capsys.readouterr().err
-    assert {one["state"] for one in stand_ins.result()["trials"]} == {"complete"}
+    assert {one["state"] for one in fakes.result()["trials"]} == {"complete"}
 
 
 def test_a_population_that_fails_whole_says_in_which_folder(

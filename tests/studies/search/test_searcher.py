@@ -13,7 +13,7 @@ from bigtrk.records.studies import read_search
 from bigtrk.studies.search import search as searching
 from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.search import run_search
-from tests.studies.search import stand_in_searches as stand_ins
+from tests.studies.search import stand_in_searches as fakes
 
 SPACE = """\
 metric: train_loss
@@ -30,7 +30,7 @@ def test_a_search_trains_prunes_and_names_the_best(
 ) -> None:
     monkeypatch.setenv("STAND_IN_SECONDS", "0.06")  # time to be pruned in
     run_search(plan(SPACE, 5), 5, 2, 1, None)
-    trials = stand_ins.check_accounts(5)
+    trials = fakes.check_accounts(5)
     values = [trial["value"] for trial in trials if trial["state"] == "complete"]
     assert values == sorted(values)
     assert "pruned" in {trial["state"] for trial in trials}
@@ -44,7 +44,7 @@ def test_a_search_trains_prunes_and_names_the_best(
     run_search(plan(SPACE, 5), 5, 2, 1, None)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     run_search(plan(SPACE, 6), 6, 2, 1, None)
-    assert stand_ins.check_accounts(6)[0]["value"] <= trials[0]["value"]
+    assert fakes.check_accounts(6)[0]["value"] <= trials[0]["value"]
 
 
 def test_a_trial_that_comes_no_further_has_failed_and_the_others_go_on(
@@ -52,16 +52,16 @@ def test_a_trial_that_comes_no_further_has_failed_and_the_others_go_on(
 ) -> None:
     monkeypatch.setenv("FAILS_AT", "3")
     run_search(plan(UNPRUNED, 4), 4, 1, 1, None)
-    for trial in stand_ins.result()["trials"]:
+    for trial in fakes.result()["trials"]:
         failed = trial["settings"]["optimizer.lr"] > 0.5
         assert (trial["state"] == "failed") == failed
-        assert stand_ins.recorded(trial["number"]) == list(range(2 if failed else stand_ins.EPOCHS))
+        assert fakes.recorded(trial["number"]) == list(range(2 if failed else fakes.EPOCHS))
         if failed:
             assert trial["reason"].endswith("the last: train.py: error: lower optimizer.lr")
             log = Path(f"search/trial{trial['number']:04d}/train.log").read_text()
             # The first one came to its checkpoints.
             assert log.count("lower optimizer.lr") == 4
-    states = {trial["state"] for trial in stand_ins.result()["trials"]}
+    states = {trial["state"] for trial in fakes.result()["trials"]}
     assert states == {"complete", "failed"}, "both kinds were drawn"
     assert "failed: 3 launches in a row made no progress" in capsys.readouterr().err
 
@@ -69,7 +69,7 @@ def test_a_trial_that_comes_no_further_has_failed_and_the_others_go_on(
 def test_trials_without_their_study_are_no_search(plan: Plan) -> None:
     """Settings drawn anew are not those by which the runs that lie there were trained."""
     run_search(plan(UNPRUNED, 1), 1, 1, 1, None)
-    before = stand_ins.result()
+    before = fakes.result()
     log = Path("search/study.log")
     begun = log.read_text().splitlines(keepends=True)[0]
     log.unlink()
@@ -79,7 +79,7 @@ def test_trials_without_their_study_are_no_search(plan: Plan) -> None:
         with pytest.raises(InputError, match=r"restore study\.log, or choose another --out"):
             run_search(plan(UNPRUNED, 2), 2, 1, 1, None)
         assert log.exists() == (left is not None), "nothing is in the place of the study"
-    assert stand_ins.result() == before
+    assert fakes.result() == before
 
 
 def test_kills_lose_nothing_and_do_nothing_twice(plan: Plan) -> None:
@@ -87,46 +87,44 @@ def test_kills_lose_nothing_and_do_nothing_twice(plan: Plan) -> None:
     plan(UNPRUNED, 4).open()
     rng = random.Random(5)
     for victims in ("searcher", "both", "training"):
-        with stand_ins.searcher(0.15, trials=4) as process:
-            (training,) = stand_ins.wait_for(stand_ins.trainings)
+        with fakes.searcher(0.15, trials=4) as process:
+            (training,) = fakes.wait_for(fakes.trainings)
             time.sleep(rng.uniform(0, 0.4))
             if victims != "searcher":
-                stand_ins.kill(training)
+                fakes.kill(training)
             if victims == "training":
                 process.join()
                 assert process.exitcode == 0
-    stand_ins.check_accounts(4)
+    fakes.check_accounts(4)
 
 
 def test_a_search_is_known_while_it_trains_and_a_stopped_one_saves_and_goes_on(plan: Plan) -> None:
     plan(UNPRUNED, 2).open()
     assert read_search(Path("search")).trials == ()
-    with stand_ins.searcher(0.3, trials=2) as process:
-        stand_ins.wait_for(stand_ins.trainings)
-        (first,) = stand_ins.wait_for(lambda: read_search(Path("search")).trials)
+    with fakes.searcher(0.3, trials=2) as process:
+        fakes.wait_for(fakes.trainings)
+        (first,) = fakes.wait_for(lambda: read_search(Path("search")).trials)
         assert (first.record.state, first.is_training) == ("running", True)
         assert set(first.record.settings) == {"optimizer.lr"}
-        known = stand_ins.wait_for(
-            lambda: (found := read_search(Path("search")).trials)[1:] and found
-        )
+        known = fakes.wait_for(lambda: (found := read_search(Path("search")).trials)[1:] and found)
         assert [trial.record.state for trial in known] == ["complete", "running"]
         assert known[0].record.value == known[0].epochs[-1].train_loss
-        stand_ins.wait_for(stand_ins.trainings)
-        stand_ins.stop(process)
-    stand_ins.wait_for(lambda: not stand_ins.trainings())
+        fakes.wait_for(fakes.trainings)
+        fakes.stop(process)
+    fakes.wait_for(lambda: not fakes.trainings())
     (_, left) = read_search(Path("search")).trials
     assert (left.record.state, left.is_training) == ("running", False)
     assert list(Path("search/trial0001/checkpoints").glob("step-*")), "it has saved"
     run_search(plan(UNPRUNED, 2), 2, 1, 1, None)
-    stand_ins.check_accounts(2)
+    fakes.check_accounts(2)
 
 
 def test_a_training_that_outlived_its_searcher_is_not_started_again(plan: Plan) -> None:
     plan(UNPRUNED, 1).open()
-    with stand_ins.searcher(0.3, trials=1):
-        (training,) = stand_ins.wait_for(stand_ins.trainings)
+    with fakes.searcher(0.3, trials=1):
+        (training,) = fakes.wait_for(fakes.trainings)
     run_search(plan(UNPRUNED, 1), 1, 1, 1, None)
-    stand_ins.check_accounts(1)
+    fakes.check_accounts(1)
     log = Path("search/trial0000/train.log").read_text().split()
     assert log == ["training", str(training)]
 
