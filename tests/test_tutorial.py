@@ -15,7 +15,7 @@ ELSEWHERE = ["make demo", ". .venv/bin/activate"]
 
 @pytest.mark.slow  # `make demo` and other tests run most of these commands; they take half a minute
 def test_the_tutorial(workdir: Path, run_program: Run) -> None:
-    """The last commands run here, where torch is imported already. Hosts' losses differ by 8 %."""
+    """The last commands run here, where torch is imported already."""
     assert COMMANDS[:2] == ELSEWHERE
     assert all(command in (CHECKOUT / "README.md").read_text() for command in ELSEWHERE)
     commands = COMMANDS[2:]
@@ -23,7 +23,8 @@ def test_the_tutorial(workdir: Path, run_program: Run) -> None:
     printed = run_in_one(commands[: commands.index(launch)], workdir)
     line = r"epoch 5/5  train loss (\S+)  validation: loss (\S+)  efficiency (\S+)"
     (shown,), (found,) = (re.findall(line, text) for text in (TUTORIAL, printed))
-    assert list(map(float, found)) == pytest.approx(list(map(float, shown)), rel=0.15)
+    for number, expected, rounding in zip(found, shown, (0.05, 0.1, 0.05), strict=True):  # as told
+        assert float(number) == pytest.approx(float(expected), rel=rounding)
     run_shell(launch, workdir)
     for command in commands[commands.index(launch) + 1 :]:
         status, out, error = run_program(command.split())

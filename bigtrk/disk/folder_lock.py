@@ -56,8 +56,7 @@ class Owner:
             host, process, started, space = held.name.rsplit("-", 3)
             return Owner(host, int(process), int(started), space)
         except ValueError:
-            problem = "is no file of bigtrk's, but lies in the folder of a lock; move it elsewhere"
-            raise InputError(f"{held}: {problem}") from None
+            raise InputError(f"{held}: is no file of a lock; move it elsewhere") from None
 
     @property
     def name(self) -> str:

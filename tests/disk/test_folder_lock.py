@@ -204,7 +204,7 @@ def test_who_lost_the_lock_is_told_and_takes_nothing_back(tmp_path: Path, loss: 
     [
         (lambda place: place.symlink_to(place.parent), f"{LOCK}: is a symbolic link"),
         (lambda place: place.touch(), f"/{LOCK}: Not a directory"),
-        (lambda place: (place / "notes").mkdir(parents=True), "notes: is no file of bigtrk's"),
+        (lambda place: (place / "notes").mkdir(parents=True), "notes: is no file of a lock; move"),
     ],
 )
 def test_what_is_no_lock_is_named(

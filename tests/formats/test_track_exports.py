@@ -136,7 +136,7 @@ def test_an_event_without_tracks_is_left_out_and_counted(run_program: Run) -> No
         ("submit tracks events events", "events: is a folder; name a file in it, such as"),
         (
             "submit tracks events mine.parquet --max-edges 10",
-            "tracks: is no pipeline, so it takes no --max-edges and --spill",
+            "tracks: is no pipeline, so it takes no --max-edges and --spill; leave these out",
         ),
         ("submit tracks absent mine.parquet", "absent"),
         ("submit other events mine.parquet", "tracks of event 23, which is not in events"),

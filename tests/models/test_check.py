@@ -191,7 +191,7 @@ def test_each_wrong_result_has_its_line(line: str, change: Callable[[Tensor], An
             lambda m: m.last.weight.register_post_accumulate_grad_hook(id),
         ),
         (r"'last' \(Linear\) has a gradient", lambda m: m.last.register_full_backward_hook(max)),
-        (r"'last' \(Linear\) has a gra", lambda m: m.last.register_full_backward_pre_hook(max)),
+        (r"last' \(Linear\) has a gradient", lambda m: m.last.register_full_backward_pre_hook(max)),
         ("last.weight' has no size yet", lambda m: m.add_module("last", nn.LazyLinear(1))),
         ("its parameter 'nodes.weight' is torch.bfloat16", Simple.bfloat16),
     ],

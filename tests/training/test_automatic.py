@@ -150,7 +150,7 @@ def test_files_are_no_candidate_on_a_gpu(tmp_path: Path) -> None:
     asked = task(1e-4, world=1, training={"spill": str(tmp_path)})
     on_card = replace(asked, machine=A100, cuttable=False)
     assert all(("training.spill", "null") in one.candidate.values for one in options(on_card))
-    with pytest.raises(InputError, match=r"fits all .* memory, set model\.recompute=offload, add"):
+    with pytest.raises(InputError, match=r"fits all events .*, set model\.recompute=offload, add"):
         choose(on_card)
 
 

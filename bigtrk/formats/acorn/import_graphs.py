@@ -287,7 +287,7 @@ def _models(config: Any) -> Iterator[str]:
 _READ_HITS = "add it to feature_sets.hit_features of acorn's data reading"
 _NO_FEATURES = ("x", "y", "id", "region", "weight")  # of hits: places, numbers and weights
 # The largest coordinates: a kilometre keeps features finite in float32, half a turn tells rad.
-_MOST = {"r": 1e6, "phi": 3.15, "z": 1e6, "eta": 100.0}
+_MOST = {"r": 1e6, "phi": np.pi + 1e-3, "z": 1e6, "eta": 100.0}
 # Regions of the ITk whose hits have no clusters of their own: strips of both end caps.
 _STRIP_END_CAPS = (2, 6)
 
@@ -313,7 +313,7 @@ def _hit_features(columns: AcornColumns) -> dict[str, Floats]:
     for name, most in _MOST.items():
         beyond = np.flatnonzero(~(np.abs(first[name]) <= most))
         for hit in beyond[:1]:
-            problem = f"of hit {hit} is {first[name][hit]}, not from {-most:g} to {most:g}"
+            problem = f"of hit {hit} is {first[name][hit]}, not from {-most:.4g} to {most:.4g}"
             raise columns.bad(HITS + name, problem, "save coordinates in mm and rad, unscaled")
     features = first | {name: known[name] for name in sorted(known) if name not in _NO_FEATURES}
     return _as_acorn_reads(features, columns)

@@ -343,7 +343,8 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
     except ValueError as error:
         raise InputError(
             f"{path}: is damaged, of an older version, or not from bigtrk ({reason(error)}); if "
-            f"bigtrk made this folder, delete the file and repeat the command that made the folder"
+            f"bigtrk made this folder, delete the file and repeat the command that made the "
+            f"folder: undamaged files stay"
         ) from None
     kind = str(manifest.get("format", ""))
     if kind not in ("bigtrk graphs", "bigtrk sectors"):

@@ -104,7 +104,10 @@ class FSDP2Engine(TorchEngine):
 
 def _local(value: Tensor) -> Tensor:
     """Returns this rank's part of a sharded tensor."""
-    local: Tensor = value.to_local()  # type: ignore[attr-defined]  # fully_shard makes DTensors
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(value, DTensor), "fully_shard shards every parameter"
+    local: Tensor = value.to_local()
     return local
 
 

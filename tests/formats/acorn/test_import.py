@@ -230,7 +230,7 @@ def changed(name: str, row: int, value: float) -> dict[str, Any]:
         (without("hit_z"), r"has no hit_z \(z\); add it to feature_sets\.hit_features"),
         (without("hit_r", "hit_x"), r"has no hit_r \(r\); add it"),
         (changed("hit_phi", 4, np.nan), r"hit_phi \(phi\) of hit 4 is nan"),
-        (changed("hit_phi", 2, 7.0), r"hit_phi \(phi\) of hit 2 is 7\.0, not from -3\.15 to 3\.15"),
+        (changed("hit_phi", 2, 7.0), r"hit_phi \(phi\) of hit 2 is 7\.0, not from -3\.143 to 3"),
         (changed("track_edges", 5, 9999), r"track_edges of edge 5 ends at hit 9999, but"),
         ({**columns(), "edge_y": torch.ones(3)}, r"edge_y \(y\) has shape \[3\] for 150 edges"),
         ({**columns(), "edge_y": torch.full((150,), 2)}, r"edge_y \(y\) of edge 0 is 2, neither"),
